@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+# Steadfast: out-of-tree build in build/<variant>/.
+#   make | test | check-san | lint | bench | demo | interop | install DESTDIR= PREFIX= | clean
+#   V=1 shows commands, WERROR=1 makes warnings errors, SAN=address,undefined or SAN=thread, CUDA=0.
+
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+SAN ?=
+V ?= 0
+WERROR ?= 0
+PREFIX ?= /usr/local
+DESTDIR ?=
+CUDA ?= $(if $(shell command -v nvcc),1,0)
+
+ifeq ($(SAN),)
+VARIANT := release
+else ifeq ($(SAN),thread)
+VARIANT := tsan
+else
+VARIANT := asan
+endif
+B := build/$(VARIANT)
+Q := $(if $(filter 1,$(V)),,@)
+
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	-Wwrite-strings -Wundef -Wvla -Wformat=2 -Wno-format-truncation \
+	-Werror=implicit-function-declaration -Werror=int-conversion -Werror=incompatible-pointer-types
+ifeq ($(WERROR),1)
+WARN += -Werror
+endif
+OPT := $(if $(SAN),-O1 -fno-omit-frame-pointer,-O2)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) $(if $(filter thread,$(SAN)),,-fno-sanitize-recover=all))
+CPPFLAGS_ALL := -D_GNU_SOURCE -I. -I$B/gen $(CPPFLAGS)
+# -ffp-contract=off: the same bits from every instruction set the run-time dispatch picks.
+CFLAGS_ALL := -std=gnu17 $(OPT) -g -ffp-contract=off -fno-math-errno -pthread $(SANFLAGS) $(CFLAGS)
+LDFLAGS_ALL := -pthread $(SANFLAGS) -Wl,--as-needed $(LDFLAGS)
+LDLIBS := -lgrpc -lgpr -lprotobuf-c -luv -ljansson -lsqlite3 -lz -ldnnl -lm
+
+DIRS := common proto models kernels kernels/ref kernels/cpu kernels/fake client coordinatord psd workerd trainctl
+DAEMONS := coordinatord psd workerd trainctl
+PROTOS := $(wildcard proto/*.proto)
+GEN_SRC := $(PROTOS:proto/%.proto=$B/gen/proto/%.pb-c.c)
+GEN_OBJ := $(GEN_SRC:.c=.o)
+GEN_HDR := $(GEN_SRC:.c=.h)
+DESCSET := $B/gen/proto/descriptors.h
+SRC := $(filter-out %/main.c,$(sort $(foreach d,$(DIRS),$(wildcard $d/*.c))))
+OBJ := $(SRC:%.c=$B/obj/%.o)
+LIB := $B/libsteadfast_all.a
+BINS := $(foreach d,$(DAEMONS),$(if $(wildcard $d/main.c),$B/bin/$d))
+TEST_SRC := $(sort $(wildcard tests/unit/test_*.c) $(wildcard tests/parity/test_*.c) $(wildcard tests/fault/test_*.c))
+TEST_BINS := $(TEST_SRC:tests/%.c=$B/tests/%)
+BENCH_SRC := $(sort $(wildcard bench/bench_*.c))
+BENCH_BINS := $(BENCH_SRC:bench/%.c=$B/bench/%)
+
+.PHONY: all
+all: $(BINS)
+
+# ---- flags stamp: rewritten only when the compile command changes --------------------------------
+STAMP := $B/flags.stamp
+FLAGS_NOW := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(WARN) $(LDFLAGS_ALL)
+$(shell mkdir -p $B && printf '%s\n' '$(FLAGS_NOW)' | cmp -s - $(STAMP) || printf '%s\n' '$(FLAGS_NOW)' > $(STAMP))
+
+# ---- generated protobuf-c code -------------------------------------------------------------------
+$B/gen/proto/%.pb-c.c $B/gen/proto/%.pb-c.h &: proto/%.proto
+	@mkdir -p $B/gen
+	$(Q)protoc-c --c_out=$B/gen $<
+
+$B/gen/proto/descriptors.pb: $(PROTOS)
+	@mkdir -p $(@D)
+	$(Q)protoc --include_imports --descriptor_set_out=$@ $(PROTOS)
+
+$(DESCSET): $B/gen/proto/descriptors.pb
+	$(Q){ echo '/* generated: the serialised FileDescriptorSet of proto/ */'; \
+	  echo 'static const unsigned char proto_descriptors[] = {'; \
+	  od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } > $@
+
+$(GEN_OBJ): $B/gen/%.o: $B/gen/%.c $(STAMP)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -w -c -o $@ $<
+
+# ---- our objects ---------------------------------------------------------------------------------
+$B/obj/%.o: %.c $(STAMP) | $(GEN_HDR) $(DESCSET)
+	@mkdir -p $(@D)
+	$(if $(filter 1,$(V)),,@echo '  CC      $<')
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
+
+# The optimizer and vector loops are the only code where the compiler's vectoriser carries the speed.
+$B/obj/psd/optim%.o $B/obj/kernels/vec.o: CFLAGS_ALL += $(if $(SAN),,-O3)
+
+$(LIB): $(OBJ) $(GEN_OBJ)
+	@rm -f $@
+	$(Q)ar rcs $@ $^
+
+$B/bin/%: $B/obj/%/main.o $(LIB)
+	@mkdir -p $(@D)
+	$(if $(filter 1,$(V)),,@echo '  LINK    $@')
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
+$B/tests/%: $B/obj/tests/%.o $B/obj/tests/harness.o $(LIB)
+	@mkdir -p $(@D)
+	$(if $(filter 1,$(V)),,@echo '  LINK    $@')
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $B/obj/tests/harness.o $(LIB) $(LDLIBS)
+
+$B/bench/%: $B/obj/bench/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(if $(filter 1,$(V)),,@echo '  LINK    $@')
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
+-include $(OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d
+
+# ---- what people type ----------------------------------------------------------------------------
+.PHONY: deps tests check test check-san lint bench demo interop install clean
+deps:
+	@deploy/deps.sh
+
+tests: all $(TEST_BINS)
+
+check: tests
+	@tests/run.sh $B
+
+test: deps
+	@$(MAKE) --no-print-directory check
+
+check-san: deps
+	@$(MAKE) --no-print-directory SAN=address,undefined tests && tests/run.sh --san build/asan
+	@$(MAKE) --no-print-directory SAN=thread tests && tests/run.sh --san build/tsan
+
+lint: $(GEN_HDR) $(DESCSET)
+	@tests/lint/lint.sh $B
+
+bench: all $(BENCH_BINS)
+	@bench/run.sh $B
+
+demo: deps
+	@$(MAKE) --no-print-directory all
+	@deploy/demo.sh $B
+
+interop: deps
+	@$(MAKE) --no-print-directory all
+	@tests/interop/run.sh $B
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
+	for u in systemd/*.service systemd/*.target; do \
+	  sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$(basename $$u); done
+
+clean:
+	rm -rf build

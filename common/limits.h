@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limits: every bound in the system, with the reason for its value. */
+#ifndef COMMON_LIMITS_H
+#define COMMON_LIMITS_H
+
+/* wire */
+#define LIMIT_CHUNK_BYTES (1u << 20)           /* best measured message size for tensors on a stream */
+#define LIMIT_RPC_MESSAGE_BYTES (4u << 20)     /* gRPC's own default; four chunks */
+#define LIMIT_RPC_ARENA_BYTES (16u << 20)      /* protobuf-c expands hostile input up to 68 times */
+#define LIMIT_RPC_DETAILS_BYTES 4096           /* details over about 8 KiB turn into another error */
+#define LIMIT_RPC_QUEUED_BYTES (64u << 20)     /* of one stream's send queue */
+#define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
+#define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
+
+/* cluster */
+#define LIMIT_SERVERS 256
+#define LIMIT_WORKERS 4096
+#define LIMIT_SHARDS_PER_SERVER 64
+#define LIMIT_NAME_BYTES 128                   /* job, task and variable names */
+#define LIMIT_ADDRESS_BYTES 280                /* a DNS name of 253, a colon, a port */
+
+/* jobs */
+#define LIMIT_JOBS_ACTIVE 64                   /* queued and running together */
+#define LIMIT_JOBS_KEPT 1000                   /* ended ones that status still knows */
+#define LIMIT_VARIABLES 65536
+#define LIMIT_SLICES 65536
+#define LIMIT_RANK 8
+#define LIMIT_STEPS (1ull << 48)               /* of a job; attempts and sizes stay exact in a double */
+#define LIMIT_RANGES 65536                     /* of one set on the wire or on disk */
+#define LIMIT_NOTICES 64                       /* kept per job */
+#define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
+
+/* scheduling */
+#define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
+#define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
+#define LIMIT_TICKETS_PER_MESSAGE 256
+#define LIMIT_REPORTS_PER_MESSAGE 256
+
+/* time, ms */
+#define DEFAULT_HEARTBEAT_MS 250
+#define DEFAULT_LEASE_MS 2000
+#define DEFAULT_STEP_DEADLINE_MS 120000
+#define DEFAULT_ORDER_DEADLINE_MS 120000       /* a checkpoint of a large shard to a slow disk */
+
+#endif
