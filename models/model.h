@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model: from the name in a job to a graph of operators with ONNX names and meaning.
+ *
+ * Builders: softmax (flatten, one affine), mlp (hidden ReLU layers), lenet (tf_cnn_benchmarks: conv 32 5x5 SAME
+ * bias ReLU, max pool 2, conv 64 5x5, max pool 2, affine 512 ReLU, affine num_classes), noop (no operators, no
+ * variables: measures dispatch). Every training graph ends in SoftmaxCrossEntropyLoss, mean over the batch.
+ *
+ * Initial values: kernels variance scaling (fan in, truncated normal, scale 1) for conv; affine weights truncated
+ * normal sd sqrt(2/fan_in) before ReLU, sqrt(1/fan_in) before the loss; biases 0.
+ * Variable names: "cg/conv0/conv2d/kernel", "cg/conv0/biases", "cg/affine0/weights", ... as tf_cnn_benchmarks has.
+ *
+ * Owns    the graph owns its nodes, names and shapes. Thread: immutable once built, so any.
+ * Shapes  images N,C,H,W; conv kernels O,I,H,W; affine weights in,out; all f32, row-major.
+ * Errors  ERR_INVALID names the field of the job.
+ */
+#ifndef MODELS_MODEL_H
+#define MODELS_MODEL_H
+
+#include "common/base.h"
+#include "common/err.h"
+#include "common/job_spec.h"
+
+struct graph; /* models/graph.h */
+
+enum init_kind { /* the numbers of proto InitKind */
+    INIT_KIND_ZEROS = 0,
+    INIT_KIND_CONSTANT = 1,
+    INIT_KIND_TRUNCATED_NORMAL = 2,
+    INIT_KIND_NORMAL = 3,
+    INIT_KIND_UNIFORM = 4,
+};
+
+struct model_var {
+    char *name;
+    uint32_t rank;
+    uint64_t shape[LIMIT_RANK];
+    enum init_kind init;
+    float init_value;
+    bool is_trainable;
+};
+
+/* channels, height, width of one example. */
+MUST_CHECK enum err_code model_build(const struct model_spec *spec, uint64_t channels, uint64_t height,
+                                     uint64_t width, struct graph **ret_graph, struct err *err);
+void graph_free(struct graph *graph);
+DEFINE_AUTO(graph)
+size_t graph_var_count(const struct graph *graph);
+const struct model_var *graph_var(const struct graph *graph, size_t var_index);
+uint64_t model_var_elements(const struct model_var *var);
+
+#endif
