@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* methods: the tables. */
+/* methods: the rows of our services. protobuf-c drops the `stream` keyword, so the kinds are said
+ * here. */
 #include "proto/methods.h"
 
 #include <string.h>
@@ -10,52 +11,40 @@
 #include "proto/ps.pb-c.h"
 #include "proto/reflection.pb-c.h"
 
-#define COORDINATOR(name_, kind_, in_, out_)                                                       \
+#define ROW(service_, name_, kind_, where_, in_, out_)                                             \
     {                                                                                              \
-        .service = "steadfast.v1.Coordinator", .name = name_, .kind = kind_, .where = RPC_ON_LOOP, \
-        .in = &steadfast__v1__##in_##__descriptor, .out = &steadfast__v1__##out_##__descriptor     \
+        .service = "steadfast.v1." service_, .name = name_, .kind = kind_, .where = where_,        \
+        .in = &steadfast__v1__##in_##__descriptor, .out = &steadfast__v1__##out_##__descriptor,    \
+        .has_payload = kind_ == RPC_CLIENT_STREAM                                                  \
     }
 
-const struct rpc_method coordinator_methods[COORDINATOR_METHOD_COUNT] = {
-    [COORDINATOR_SUBMIT_JOB] = COORDINATOR("SubmitJob", RPC_UNARY, submit_request, submit_reply),
-    [COORDINATOR_LIST_JOBS] = COORDINATOR("ListJobs", RPC_UNARY, list_request, job_list),
-    [COORDINATOR_GET_JOB] = COORDINATOR("GetJob", RPC_UNARY, job_ref, job_status),
-    [COORDINATOR_WATCH_JOB] = COORDINATOR("WatchJob", RPC_SERVER_STREAM, watch_request, job_status),
-    [COORDINATOR_CANCEL_JOB] = COORDINATOR("CancelJob", RPC_UNARY, job_ref, job_status),
-    [COORDINATOR_CHECKPOINT_JOB] =
-        COORDINATOR("CheckpointJob", RPC_UNARY, job_ref, checkpoint_reply),
-    [COORDINATOR_PLAN_JOB] = COORDINATOR("PlanJob", RPC_UNARY, submit_request, plan_reply),
-    [COORDINATOR_GET_CLUSTER] =
-        COORDINATOR("GetCluster", RPC_UNARY, cluster_request, cluster_status),
-};
+#define PS    "ParameterServer"
+#define COORD "Coordinator"
 
-const struct rpc_method fleet_attach = {
-    .service = "steadfast.v1.Fleet",
-    .name = "Attach",
-    .kind = RPC_BIDI,
-    .where = RPC_ON_LOOP,
-    .in = &steadfast__v1__member_message__descriptor,
-    .out = &steadfast__v1__coord_message__descriptor,
-};
+const struct rpc_method ps_method_pull =
+    ROW(PS, "Pull", RPC_SERVER_STREAM, RPC_INLINE, pull_request, tensor_chunk);
+const struct rpc_method ps_method_push =
+    ROW(PS, "Push", RPC_CLIENT_STREAM, RPC_INLINE, push_chunk, push_reply);
 
-const struct rpc_method ps_pull = {
-    .service = "steadfast.v1.ParameterServer",
-    .name = "Pull",
-    .kind = RPC_SERVER_STREAM,
-    .where = RPC_INLINE,
-    .in = &steadfast__v1__pull_request__descriptor,
-    .out = &steadfast__v1__tensor_chunk__descriptor,
-};
+const struct rpc_method fleet_method_attach =
+    ROW("Fleet", "Attach", RPC_BIDI, RPC_ON_LOOP, member_message, coord_message);
 
-const struct rpc_method ps_push = {
-    .service = "steadfast.v1.ParameterServer",
-    .name = "Push",
-    .kind = RPC_CLIENT_STREAM,
-    .where = RPC_INLINE,
-    .in = &steadfast__v1__push_chunk__descriptor,
-    .out = &steadfast__v1__push_reply__descriptor,
-    .has_payload = true,
-};
+const struct rpc_method coord_method_submit_job =
+    ROW(COORD, "SubmitJob", RPC_UNARY, RPC_ON_LOOP, submit_request, submit_reply);
+const struct rpc_method coord_method_list_jobs =
+    ROW(COORD, "ListJobs", RPC_UNARY, RPC_ON_LOOP, list_request, job_list);
+const struct rpc_method coord_method_get_job =
+    ROW(COORD, "GetJob", RPC_UNARY, RPC_ON_LOOP, job_ref, job_status);
+const struct rpc_method coord_method_watch_job =
+    ROW(COORD, "WatchJob", RPC_SERVER_STREAM, RPC_ON_LOOP, watch_request, job_status);
+const struct rpc_method coord_method_cancel_job =
+    ROW(COORD, "CancelJob", RPC_UNARY, RPC_ON_LOOP, job_ref, job_status);
+const struct rpc_method coord_method_checkpoint_job =
+    ROW(COORD, "CheckpointJob", RPC_UNARY, RPC_ON_LOOP, job_ref, checkpoint_reply);
+const struct rpc_method coord_method_plan_job =
+    ROW(COORD, "PlanJob", RPC_UNARY, RPC_ON_LOOP, submit_request, plan_reply);
+const struct rpc_method coord_method_get_cluster =
+    ROW(COORD, "GetCluster", RPC_UNARY, RPC_ON_LOOP, cluster_request, cluster_status);
 
 const struct rpc_method health_check = {
     .service = "grpc.health.v1.Health",
@@ -86,14 +75,22 @@ const struct rpc_method reflection_info = {
 
 const struct rpc_method *methods_find(const char *service, const char *name)
 {
-    const struct rpc_method *others[] = {&fleet_attach, &ps_pull,      &ps_push,
-                                         &health_check, &health_watch, &reflection_info};
-    for (size_t i = 0; i < COORDINATOR_METHOD_COUNT + ARRAY_SIZE(others); i++) {
-        const struct rpc_method *method = i < COORDINATOR_METHOD_COUNT
-                                              ? &coordinator_methods[i]
-                                              : others[i - COORDINATOR_METHOD_COUNT];
-        if (strcmp(method->service, service) == 0 && strcmp(method->name, name) == 0)
-            return method;
-    }
+    static const struct rpc_method *const all[] = {&ps_method_pull,
+                                                   &ps_method_push,
+                                                   &fleet_method_attach,
+                                                   &coord_method_submit_job,
+                                                   &coord_method_list_jobs,
+                                                   &coord_method_get_job,
+                                                   &coord_method_watch_job,
+                                                   &coord_method_cancel_job,
+                                                   &coord_method_checkpoint_job,
+                                                   &coord_method_plan_job,
+                                                   &coord_method_get_cluster,
+                                                   &health_check,
+                                                   &health_watch,
+                                                   &reflection_info};
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        if (strcmp(all[i]->service, service) == 0 && strcmp(all[i]->name, name) == 0)
+            return all[i];
     return NULL;
 }

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* methods: the rows of our own services, shared by servers and clients. on_call is not set; a
- * server gives a row its handler with rpc_server_add_method().
+/* methods: one row for every method of our own services, so that both sides of a call share it.
  *
- * Where they run: control on the loop; Pull and Push on the io thread, because their handlers only
- * post to a shard. A client of Pull sets has_payload in its call options, since the payload is in
- * the reply.
+ * A client passes a row to rpc_invoke or rpc_open as it is. A server copies the rows it serves,
+ * fills in where, on_call and arg, and gives the copy to rpc_server_add.
+ *
+ * Thread  any; constant.
  */
 #ifndef PROTO_METHODS_H
 #define PROTO_METHODS_H
 
 #include "common/rpc.h"
 
-enum coordinator_method {
-    COORDINATOR_SUBMIT_JOB,
-    COORDINATOR_LIST_JOBS,
-    COORDINATOR_GET_JOB,
-    COORDINATOR_WATCH_JOB, /* server stream */
-    COORDINATOR_CANCEL_JOB,
-    COORDINATOR_CHECKPOINT_JOB,
-    COORDINATOR_PLAN_JOB,
-    COORDINATOR_GET_CLUSTER,
-    COORDINATOR_METHOD_COUNT
-};
-extern const struct rpc_method coordinator_methods[COORDINATOR_METHOD_COUNT];
+/* steadfast.v1.ParameterServer */
+extern const struct rpc_method ps_method_pull; /* TensorChunk's data is the payload */
+extern const struct rpc_method ps_method_push; /* PushChunk's data is the payload */
 
-extern const struct rpc_method fleet_attach; /* bidi */
+/* steadfast.v1.Fleet */
+extern const struct rpc_method fleet_method_attach;
 
-extern const struct rpc_method ps_pull; /* server stream of TensorChunk */
-extern const struct rpc_method ps_push; /* client stream of PushChunk */
+/* steadfast.v1.Coordinator */
+extern const struct rpc_method coord_method_submit_job;
+extern const struct rpc_method coord_method_list_jobs;
+extern const struct rpc_method coord_method_get_job;
+extern const struct rpc_method coord_method_watch_job;
+extern const struct rpc_method coord_method_cancel_job;
+extern const struct rpc_method coord_method_checkpoint_job;
+extern const struct rpc_method coord_method_plan_job;
+extern const struct rpc_method coord_method_get_cluster;
 
-/* ("steadfast.v1.Fleet", "Attach"); NULL: unknown. Health and reflection are known too. */
-const struct rpc_method *methods_find(const char *service, const char *name);
-
+/* grpc.health.v1.Health and grpc.reflection.v1alpha.ServerReflection, which every daemon serves */
 extern const struct rpc_method health_check;
 extern const struct rpc_method health_watch;    /* server stream */
 extern const struct rpc_method reflection_info; /* bidi */
+
+/* ("steadfast.v1.Fleet", "Attach"); NULL: unknown. */
+const struct rpc_method *methods_find(const char *service, const char *name);
 
 #endif

@@ -22,7 +22,7 @@ static void start_with(enum rpc_where where,
                        void (*on_call)(struct rpc_call *, const struct rpc_in *, void *), void *arg)
 {
     fx_new_server(300);
-    struct rpc_method row = coordinator_methods[COORDINATOR_SUBMIT_JOB];
+    struct rpc_method row = coord_method_submit_job;
     row.where = where;
     rpc_server_add_method(fx.server, &row, on_call, arg);
     fx_start_server();
@@ -210,7 +210,7 @@ TEST(an_unknown_method_is_refused_by_its_name)
     struct err err;
     Steadfast__V1__JobRef ref = STEADFAST__V1__JOB_REF__INIT;
     ProtobufCMessage *reply = NULL;
-    CHECK(rpc_invoke_sync(fx.channel, &coordinator_methods[COORDINATOR_GET_JOB],
+    CHECK(rpc_invoke_sync(fx.channel, &coord_method_get_job,
                           &(struct rpc_out){.message = &ref.base}, 5000, &reply,
                           &err) == ERR_INVALID);
     CHECK(!reply);
@@ -226,7 +226,7 @@ TEST(a_synchronous_call_returns_a_reply_of_its_own)
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
     request.spec_json = (char *)(uintptr_t) "sync";
     ProtobufCMessage *reply = NULL;
-    CHECK_OK(rpc_invoke_sync(fx.channel, &coordinator_methods[COORDINATOR_SUBMIT_JOB],
+    CHECK_OK(rpc_invoke_sync(fx.channel, &coord_method_submit_job,
                              &(struct rpc_out){.message = &request.base}, 5000, &reply, &err));
     CHECK_STR(((Steadfast__V1__SubmitReply *)reply)->name, "sync");
     protobuf_c_message_free_unpacked(reply, NULL);
@@ -250,12 +250,12 @@ TEST(a_message_beyond_the_limit_is_refused_before_it_leaves)
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
     request.spec_json = text;
     ProtobufCMessage *reply = NULL;
-    CHECK(rpc_invoke_sync(fx.channel, &coordinator_methods[COORDINATOR_SUBMIT_JOB],
+    CHECK(rpc_invoke_sync(fx.channel, &coord_method_submit_job,
                           &(struct rpc_out){.message = &request.base}, 5000, &reply,
                           &err) == ERR_INVALID);
     CHECK(strstr(err.text, "SubmitRequest of 4194309 bytes, want at most 4194304"));
     text[LIMIT_RPC_MESSAGE_BYTES - 5] = '\0'; /* tag and length take five */
-    CHECK_OK(rpc_invoke_sync(fx.channel, &coordinator_methods[COORDINATOR_SUBMIT_JOB],
+    CHECK_OK(rpc_invoke_sync(fx.channel, &coord_method_submit_job,
                              &(struct rpc_out){.message = &request.base}, 5000, &reply, &err));
     CHECK_U64(((Steadfast__V1__SubmitReply *)reply)->job, LIMIT_RPC_MESSAGE_BYTES - 5);
     protobuf_c_message_free_unpacked(reply, NULL);
@@ -297,7 +297,7 @@ TEST(names_and_ipv6_are_dialled_too)
 {
     struct err err;
     fx_new_server(300);
-    struct rpc_method row = coordinator_methods[COORDINATOR_SUBMIT_JOB];
+    struct rpc_method row = coord_method_submit_job;
     rpc_server_add_method(fx.server, &row, echo, &handler_thread);
     fx_start_server();
     rpc_channel_free(fx.channel);
