@@ -36,6 +36,9 @@
 #define LIMIT_TICKETS_PER_MESSAGE 256
 #define LIMIT_REPORTS_PER_MESSAGE 256
 
+/* data */
+#define LIMIT_IDX_BYTES (16ull << 30)          /* of one idx file in memory; the largest public one (EMNIST) has 0.6 GiB */
+
 /* time, ms */
 #define DEFAULT_HEARTBEAT_MS 250
 #define DEFAULT_LEASE_MS 2000
