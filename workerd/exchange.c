@@ -9,7 +9,6 @@
 
 #define BACKOFF_MIN_MS 20u
 #define BACKOFF_MAX_MS 500u
-#define TIMEOUT_MAX_MS 3600000u /* an hour: deadlines of jobs end long before */
 
 static void on_part_ended(struct inbox_msg *msg);
 static void on_timer(void *arg);
@@ -42,7 +41,7 @@ uint32_t exchange_timeout_ms(const struct exchange *exchange)
     if (exchange->deadline_ns <= now_ns)
         return 1;
     uint64_t ms = (exchange->deadline_ns - now_ns) / NS_PER_MS;
-    return (uint32_t)MAX(MIN(ms, (uint64_t)TIMEOUT_MAX_MS), (uint64_t)1);
+    return (uint32_t)MAX(MIN(ms, (uint64_t)UINT32_MAX - 1), (uint64_t)1);
 }
 
 static void start_part(struct exchange_part *part)

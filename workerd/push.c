@@ -18,8 +18,6 @@
 #include "workerd/tensor_set.h"
 
 #define PUSH_WINDOW_CHUNKS 16 /* of a shard: 16 MiB at most, a few times what a connection holds */
-    (8u << 20) /* of a shard; a few times what a connection holds in flight                        \
-                */
 
 struct push_shard {
     struct rpc_ccall *call; /* NULL: not opened yet, or released */
