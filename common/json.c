@@ -74,42 +74,48 @@ static enum err_code fail_parse(const char *origin, const char *text, size_t byt
         json_where_find(text, bytes, bytes + 1, &where);
 
     char place[PATH_SHOWN + 80];
-    snprintf(place, sizeof(place), "%s%snot JSON: line %zu, column %zu%s%s", origin ? origin : "",
-             origin ? ": " : "", where.line, where.column, where.path[0] ? ", in " : "",
-             where.path);
+    snprintf(place, sizeof(place), "line %zu, column %zu%s%s", where.line, where.column,
+             where.path[0] ? ", in " : "", where.path);
+    const char *colon = origin ? ": " : "";
+    origin = origin ? origin : "";
     char token[VALUE_SHOWN] = "the end of the text";
     if (where.token)
         json_where_show(where.token, where.token_bytes, token, sizeof(token));
     bool is_string = where.token && where.token[0] == '"';
 
-    switch (code) {
+    switch (code) { /* what is JSON, but not to us */
     case json_error_duplicate_key:
-        return err_set(err, ERR_INVALID, "%s: the name %s a second time in one object", place,
-                       token);
+        return err_set(err, ERR_INVALID, "%s%s%s: the name %s a second time in one object", origin,
+                       colon, place, token);
     case json_error_numeric_overflow:
-        return err_set(err, ERR_INVALID, "%s: %s: want a number of at most %s", place, token,
-                       strpbrk(token, ".eE") ? "1.8e308" : "9223372036854775807 either way");
+        return err_set(err, ERR_INVALID, "%s%s%s: %s: want a number from %s", origin, colon, place,
+                       token,
+                       strpbrk(token, ".eE") ? "-1.8e308 to 1.8e308"
+                                             : "-9223372036854775808 to 9223372036854775807");
     case json_error_null_character:
     case json_error_null_byte_in_key:
-        return err_set(err, ERR_INVALID, "%s: found %s, want a string without \\u0000", place,
-                       token);
+        return err_set(err, ERR_INVALID, "%s%s%s: %s: want a string without \\u0000", origin, colon,
+                       place, token);
     case json_error_invalid_utf8:
-        return err_set(err, ERR_INVALID, "%s: found %s, want UTF-8", place, token);
+        return err_set(err, ERR_INVALID, "%s%s%s: %s: want UTF-8", origin, colon, place, token);
     case json_error_stack_overflow:
-        return err_set(err, ERR_INVALID, "%s: want at most %d levels of nesting", place, 2048);
+        return err_set(err, ERR_INVALID, "%s%s%s: want at most %d levels of nesting", origin, colon,
+                       place, 2048);
     default:
         break;
     }
     if (where.is_unclosed_string)
-        return err_set(err, ERR_INVALID, "%s: found %s, want a closing double quote", place, token);
+        return err_set(err, ERR_INVALID, "%s%snot JSON: %s: found %s, want a closing double quote",
+                       origin, colon, place, token);
     if (is_string && where.wants_string) { /* the string itself is at fault; jansson says how */
         const char *near = strstr(error->text, " near ");
         int words = near ? (int)(near - error->text) : (int)strlen(error->text);
-        return err_set(err, ERR_INVALID, "%s: found %s: %.*s", place, token, words, error->text);
+        return err_set(err, ERR_INVALID, "%s%snot JSON: %s: found %s: %.*s", origin, colon, place,
+                       token, words, error->text);
     }
     const char *hint = hint_for(&where);
-    return err_set(err, ERR_INVALID, "%s: found %s, want %s%s%s%s", place, token, where.wanted,
-                   hint ? " (" : "", hint ? hint : "", hint ? ")" : "");
+    return err_set(err, ERR_INVALID, "%s%snot JSON: %s: found %s, want %s%s%s%s", origin, colon,
+                   place, token, where.wanted, hint ? " (" : "", hint ? hint : "", hint ? ")" : "");
 }
 
 enum err_code json_doc_parse(const char *origin, const char *text, size_t bytes, size_t limit_bytes,
@@ -320,12 +326,12 @@ static enum err_code fail_unknown(const struct json_at *member, const struct jso
     for (size_t k = 0; k < key_count; k++)
         nearest_offer(&nearest, keys[k].name);
     if (nearest.best)
-        return json_at_refuse(member, err, "unknown field; did you mean \"%s\"?", nearest.best);
+        return json_at_refuse(member, err, "unknown name; did you mean \"%s\"?", nearest.best);
     char list[240] = "";
     for (size_t k = 0; k < key_count; k++)
         if (keys[k].variants & variant)
             add_to_list(list, sizeof(list), keys[k].name, list[0] == '\0', false, NULL);
-    return json_at_refuse(member, err, "unknown field; known are %s", list);
+    return json_at_refuse(member, err, "unknown name; known: %s", list);
 }
 
 enum err_code json_at_keys(const struct json_at *at, const struct json_key *keys, size_t key_count,
@@ -375,7 +381,11 @@ enum err_code json_at_u64(const struct json_at *at, uint64_t min, uint64_t max, 
             at, err, "a whole number from %" PRIu64 " to %" PRIu64 ", without point or exponent",
             min, max);
     json_int_t value = json_integer_value(at->value);
-    if (!json_is_integer(at->value) || value < 0 || (uint64_t)value < min || (uint64_t)value > max)
+    bool is_good = json_is_integer(at->value) && value >= 0 && (uint64_t)value >= min &&
+                   (uint64_t)value <= max;
+    if (!is_good && min == max)
+        return json_at_fail(at, err, "%" PRIu64, min);
+    if (!is_good)
         return json_at_fail(at, err, "a whole number from %" PRIu64 " to %" PRIu64, min, max);
     *ret_value = (uint64_t)value;
     return ERR_OK;

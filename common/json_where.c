@@ -133,7 +133,7 @@ void json_where_append(char *path, size_t path_size, const char *key, size_t key
     if (used >= 4 && strcmp(path + used - 3, "...") == 0)
         return;
     char shown[80];
-    bool is_plain = key && key_bytes > 0 && !isdigit((unsigned char)key[0]);
+    bool is_plain = key && key_bytes > 0 && (isalpha((unsigned char)key[0]) || key[0] == '_');
     for (size_t i = 0; is_plain && i < key_bytes; i++)
         is_plain = isalnum((unsigned char)key[i]) || key[i] == '_' || key[i] == '-';
     int n;
@@ -207,7 +207,7 @@ void json_where_find(const char *text, size_t bytes, size_t offset, struct json_
                               frame->key_bytes, frame->index);
     }
     enum place place = top(&walk)->place;
-    where.wanted = wanted_at(top(&walk));
+    where.wanted = place == VALUE && walk.depth == 0 ? "a JSON object" : wanted_at(top(&walk));
     where.wants_string =
         place == KEY || place == KEY_OR_END || place == VALUE || place == VALUE_OR_END;
     *ret_where = where;
