@@ -44,6 +44,10 @@
 #define LIMIT_PATH_BYTES 3840                  /* PATH_MAX of 4096 less room for our file names */
 #define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
 
+/* models */
+#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
+#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
+
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
