@@ -3,8 +3,8 @@
  *
  *   stream, request, timer, ledger, disk  --event-->  core  --actions-->  coord_drain
  *
- * Actions that are answered at once (a plan) are answered after the list was carried out, since an event ends the
- * list's life. Replies wait until every record posted before them is durable.
+ * Actions that are answered at once (a plan) are answered after the list was carried out, since an
+ * event ends the list's life. Replies wait until every record posted before them is durable.
  */
 #include "coordinatord/coord.h"
 
@@ -18,11 +18,11 @@
 #include "common/log.h"
 #include "common/notify.h"
 #include "coordinatord/coord_int.h"
-#include "coordinatord/coord_plan.h"
+#include "coordinatord/plan.h"
 #include "proto/reflection_service.h"
 
 #define WATCH_TURN_MS 50
-#define WAIT_WORD_MS 5000
+#define WAIT_WORD_MS  5000
 
 void coord_log_err(const char *event, const struct err *err)
 {
@@ -51,7 +51,7 @@ static void coord_job_free(struct coord_job *job)
 {
     forget_parts(job);
     free(job->parts);
-    coord_plan_free(job->plan);
+    plan_proto_free(job->plan);
     free(job);
 }
 
@@ -64,29 +64,69 @@ struct planned { /* an answer to CORE_ACT_PLAN, given after the list */
     uint32_t shard_count;
 };
 
-static void make_plan(struct coord *coord, const struct core_act *act, struct planned *ret_planned)
+static void make_plan(struct coord *coord, const struct core_server_ref *servers, size_t count,
+                      struct planned *planned)
 {
     struct core_job_view view;
-    *ret_planned = (struct planned){.job = act->job, .generation = act->generation};
-    struct coord_job *job = coord_job_of(coord, act->job);
-    if (!core_job_view(coord->core, clock_now_ns(), act->job, &view)) {
-        err_set(&ret_planned->err, ERR_NOT_FOUND, "no such job");
+    struct coord_job *job = coord_job_of(coord, planned->job);
+    Steadfast__V1__Plan *plan = NULL;
+    if (!core_job_view(coord->core, clock_now_ns(), planned->job, &view)) {
+        err_set(&planned->err, ERR_NOT_FOUND, "no such job");
         return;
     }
-    Steadfast__V1__Plan *plan = NULL;
-    if (coord_plan_make(view.spec, act->servers, act->count, &plan, &ret_planned->shard_count, NULL,
-                        &ret_planned->err) != ERR_OK)
+    if (coord_plan_make(view.spec, &job->facts, servers, count, &plan, &planned->shard_count, NULL,
+                        &planned->err) != ERR_OK)
         return;
-    coord_plan_free(job->plan);
+    plan_proto_free(job->plan);
     job->plan = plan;
-    job->plan_generation = act->generation;
+}
+
+/* After a restart the sizes of the images are read again before the plan is made. */
+static void on_probed_again(struct coord *coord, void *arg, struct job_spec *spec, char *json,
+                            const struct data_facts *facts, const struct err *err)
+{
+    struct planned *planned = arg;
+    struct core_job_view view;
+    struct coord_job *job = coord_job_of(coord, planned->job);
+    planned->err = *err;
+    if (err->code == ERR_OK && core_job_view(coord->core, clock_now_ns(), planned->job, &view)) {
+        job->facts = *facts;
+        job->has_facts = true;
+        make_plan(coord, view.servers, view.server_count, planned);
+    }
+    core_on_planned(coord->core, clock_now_ns(), planned->job, planned->generation,
+                    planned->err.code, planned->err.text, planned->shard_count);
+    coord_drain(coord);
+    job_spec_free(spec);
+    free(json);
+    free(planned);
+}
+
+/* True: answered at once, into ret_planned. */
+static bool plan(struct coord *coord, const struct core_act *act, struct planned *ret_planned)
+{
+    *ret_planned = (struct planned){.job = act->job, .generation = act->generation};
+    if (coord_job_of(coord, act->job)->has_facts) {
+        make_plan(coord, act->servers, act->count, ret_planned);
+        return true;
+    }
+    struct core_job_view view;
+    struct job_spec *spec = NULL;
+    if (!core_job_view(coord->core, clock_now_ns(), act->job, &view) ||
+        job_spec_parse(view.spec_json, strlen(view.spec_json), &spec, &ret_planned->err) != ERR_OK)
+        return true;
+    struct planned *later = base_alloc(sizeof(*later));
+    *later = *ret_planned;
+    coord_disk_probe(coord, spec, base_strdup(view.spec_json), on_probed_again, later);
+    return false;
 }
 
 static void add_record(struct coord *coord, const struct core_record *record)
 {
     if (coord->record_count == coord->record_capacity) {
         coord->record_capacity = MAX(coord->record_capacity * 2, (size_t)64);
-        coord->records = base_realloc(coord->records, coord->record_capacity * sizeof(*coord->records));
+        coord->records =
+            base_realloc(coord->records, coord->record_capacity * sizeof(*coord->records));
     }
     coord->records[coord->record_count++] = *record;
     coord->posted_seq = record->seq;
@@ -132,7 +172,8 @@ static void carry_out(struct coord *coord, const struct core_act *act, struct pl
         add_record(coord, &act->record);
         break;
     case CORE_ACT_PLAN:
-        make_plan(coord, act, &planned[(*planned_count)++]);
+        if (plan(coord, act, &planned[*planned_count]))
+            (*planned_count)++;
         break;
     case CORE_ACT_FIND_CKPT:
         coord_disk_find_ckpt(coord, act->job);
@@ -177,7 +218,8 @@ static void arm(struct coord *coord)
         return;
     }
     uint64_t now_ns = clock_now_ns();
-    uint64_t wait_ms = deadline_ns > now_ns ? (deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS : 0;
+    uint64_t wait_ms =
+        deadline_ns > now_ns ? (deadline_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS : 0;
     loop_timer_once(coord->core_timer, MIN(wait_ms, (uint64_t)3600000));
 }
 
@@ -340,7 +382,8 @@ static enum err_code open_port(struct coord *coord, struct err *err)
     code = rpc_server_listen(coord->server, coord->options.address, &port, err);
     if (code != ERR_OK)
         return code;
-    const char *colon = strrchr(coord->options.address, ':'); /* the port that was asked for may be 0 */
+    const char *colon =
+        strrchr(coord->options.address, ':'); /* the port that was asked for may be 0 */
     int host_bytes = (int)(colon - coord->options.address);
     log_info("coordinator.listening", "address=%.*s:%u start=%" PRIu64 " state=%s", host_bytes,
              coord->options.address, port, coord->start, coord->options.state_dir);
@@ -359,7 +402,8 @@ static void set_serving(struct coord *coord)
 }
 
 enum err_code coord_new(struct loop *loop, struct rpc_env *env, const struct cluster_spec *cluster,
-                        const struct coord_options *options, struct coord **ret_coord, struct err *err)
+                        const struct coord_options *options, struct coord **ret_coord,
+                        struct err *err)
 {
     struct coord *coord = base_alloc(sizeof(*coord));
     coord->options = *options;

@@ -29,7 +29,8 @@ struct coord_options {
 };
 
 /* Borrows loop, env and cluster until coord_free. */
-MUST_CHECK enum err_code coord_new(struct loop *loop, struct rpc_env *env, const struct cluster_spec *cluster,
+MUST_CHECK enum err_code coord_new(struct loop *loop, struct rpc_env *env,
+                                   const struct cluster_spec *cluster,
                                    const struct coord_options *options, struct coord **ret_coord,
                                    struct err *err);
 /* Stops taking calls, writes the ledger out, then on_done on the loop. */

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coord_api: the public service. Each handler checks what a client sent and calls into the core; answers that
- * depend on the core or the disk come back through a request number. */
+/* coord_api: the public service. Each handler checks what a client sent and calls into the core;
+ * answers that depend on the core or the disk come back through a request number. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/data_order.h"
+#include "common/flags.h"
 #include "common/log.h"
 #include "coordinatord/coord_int.h"
-#include "coordinatord/coord_plan.h"
+#include "coordinatord/plan.h"
 #include "proto/methods.h"
 
 #define WATCH_DEFAULT_NS NS_PER_S
-#define WATCH_MIN_NS (100 * NS_PER_MS)
+#define WATCH_MIN_NS     (100 * NS_PER_MS)
 
 /* ---- job status ------------------------------------------------------------------------------ */
 
@@ -46,7 +48,8 @@ static void status_fill(const struct core_job_view *view, Steadfast__V1__JobStat
     status->staleness = view->staleness;
     status->submitted_ms = view->submitted_ms;
     if (view->steps_per_second > 0 && view->state == CORE_JOB_RUNNING)
-        status->eta_seconds = (double)(view->steps_total - view->acknowledged - view->abandoned) / view->steps_per_second;
+        status->eta_seconds = (double)(view->steps_total - view->acknowledged - view->abandoned) /
+                              view->steps_per_second;
 
     status->n_shards = view->shard_count;
     status->shards = base_alloc((view->shard_count + 1) * sizeof(*status->shards));
@@ -81,7 +84,8 @@ static void status_fill(const struct core_job_view *view, Steadfast__V1__JobStat
         status->checkpoints[i] = info;
     }
     status->n_abandoned_steps = view->abandoned_count;
-    status->abandoned_steps = base_alloc((view->abandoned_count + 1) * sizeof(*status->abandoned_steps));
+    status->abandoned_steps =
+        base_alloc((view->abandoned_count + 1) * sizeof(*status->abandoned_steps));
     for (size_t i = 0; i < view->abandoned_count; i++) {
         Steadfast__V1__AbandonedStep *step = base_alloc(sizeof(*step));
         steadfast__v1__abandoned_step__init(step);
@@ -136,13 +140,15 @@ static uint64_t find_job(struct coord *coord, struct rpc_call *call, const char 
     uint64_t job = core_job_find(coord->core, name);
     if (!job) {
         char text[LIMIT_NAME_BYTES + 80];
-        snprintf(text, sizeof(text), "job \"%.128s\": there is no job of this name or number", name);
+        snprintf(text, sizeof(text), "job \"%.128s\": there is no job of this name or number",
+                 name);
         rpc_fail(call, ERR_NOT_FOUND, text);
     }
     return job;
 }
 
-/* ---- requests that the core answers ------------------------------------------------------------ */
+/* ---- requests that the core answers ------------------------------------------------------------
+ */
 
 static struct request *new_request(struct coord *coord, struct rpc_call *call,
                                    void (*on_reply)(struct coord *coord, struct request *request,
@@ -175,7 +181,8 @@ void coord_api_reply(struct coord *coord, const struct core_act *act)
     end_request(request);
 }
 
-/* ---- submit and plan ----------------------------------------------------------------------------- */
+/* ---- submit and plan
+ * ----------------------------------------------------------------------------- */
 
 struct submission { /* between the handler and the probe's answer */
     struct rpc_call *call;
@@ -201,17 +208,21 @@ static void reply_plan(struct coord *coord, struct rpc_call *call, const struct 
     size_t count = 0;
     const char *origin = "attached";
     struct core_member_view member;
-    for (size_t i = 0; core_member_view(coord->core, clock_now_ns(), i, &member) && count < LIMIT_SERVERS; i++)
+    for (size_t i = 0;
+         core_member_view(coord->core, clock_now_ns(), i, &member) && count < LIMIT_SERVERS; i++)
         if (member.role == CORE_SERVER && member.conn != CORE_NO_CONN)
-            servers[count++] = (struct core_server_ref){member.conn, member.name, member.address,
-                                                        MAX(member.shard_count, 1u), member.memory_bytes};
-    if (count < coord->cluster->roles[TASK_PS].count) { /* not all there: plan for the cluster as described */
+            servers[count++] =
+                (struct core_server_ref){member.conn, member.name, member.address,
+                                         MAX(member.shard_count, 1u), member.memory_bytes};
+    if (count < coord->cluster->roles[TASK_PS]
+                    .count) { /* not all there: plan for the cluster as described */
         origin = "described";
         count = 0;
         for (size_t i = 0; i < coord->cluster->roles[TASK_PS].count && i < LIMIT_SERVERS; i++) {
             const struct cluster_task *task = &coord->cluster->roles[TASK_PS].items[i];
             snprintf(names[i], sizeof(names[i]), "ps:%u", task->index);
-            servers[count++] = (struct core_server_ref){CORE_NO_CONN, names[i], task->address, 1, 0};
+            servers[count++] =
+                (struct core_server_ref){CORE_NO_CONN, names[i], task->address, 1, 0};
         }
     }
     Steadfast__V1__PlanReply reply = STEADFAST__V1__PLAN_REPLY__INIT;
@@ -219,16 +230,18 @@ static void reply_plan(struct coord *coord, struct rpc_call *call, const struct 
     struct err err = {0};
     Steadfast__V1__Plan *plan = NULL;
     uint32_t shard_count = 0;
-    if (coord_plan_make(spec, servers, count, &plan, &shard_count, &plan_facts, &err) != ERR_OK) {
+    if (coord_plan_make(spec, facts, servers, count, &plan, &shard_count, &plan_facts, &err) !=
+        ERR_OK) {
         rpc_fail(call, err.code, err.text);
         return;
     }
     log_debug("job.planned", "job=%s servers=%zu origin=%s", spec->name, count, origin);
     struct data_order order;
-    data_order_init(&order, spec->seed, MAX(facts->records, (uint64_t)1), MAX(spec->dataset.batch_size, 1u),
-                    spec->dataset.shuffle_buffer);
+    data_order_init(&order, spec->seed, MAX(facts->records, (uint64_t)1),
+                    MAX(spec->dataset.batch_size, 1u), spec->dataset.shuffle_buffer);
     reply.plan = plan;
-    reply.steps_per_epoch = spec->dataset.source == DATA_NONE ? spec->max_steps : order.steps_per_epoch;
+    reply.steps_per_epoch =
+        spec->dataset.source == DATA_NONE ? spec->max_steps : order.steps_per_epoch;
     reply.steps_total = reply.steps_per_epoch * spec->epochs;
     if (spec->max_steps)
         reply.steps_total = MIN(reply.steps_total, spec->max_steps);
@@ -238,7 +251,7 @@ static void reply_plan(struct coord *coord, struct rpc_call *call, const struct 
     reply.shards_per_server = count ? servers[0].shard_count : 0;
     struct rpc_out out = {.message = &reply.base};
     rpc_reply(call, &out);
-    coord_plan_free(plan);
+    plan_proto_free(plan);
     free(plan_facts.target_bytes);
 }
 
@@ -250,23 +263,32 @@ static void on_probed(struct coord *coord, void *arg, struct job_spec *take_spec
     char *json AUTO_MEM = take_json;
     struct err err = *probe_err;
     if (err.code == ERR_OK)
-        coord_plan_check(spec, facts->channels, facts->height, facts->width, &err);
+        err.code = coord_plan_check(spec, facts, &err);
     if (err.code != ERR_OK) {
         rpc_fail(submission->call, err.code, err.text);
     } else if (submission->is_plan) {
         reply_plan(coord, submission->call, spec, facts);
     } else {
         struct request *request = new_request(coord, submission->call, on_submitted);
-        log_info("job.submitted", "job=%s model=%s records=%" PRIu64, spec->name, spec->model.name, facts->records);
+        log_info("job.submitted", "job=%s model=%s records=%" PRIu64, spec->name, spec->model.name,
+                 facts->records);
+        char *name AUTO_MEM = base_strdup(spec->name);
         core_submit(coord->core, clock_now_ns(), request->id, TAKE(spec), json, facts->records,
                     facts->eval_records, submission->is_resume, clock_wall_ms());
+        uint64_t number = core_job_find(coord->core, name);
+        struct coord_job *job = number ? coord_job_of(coord, number) : NULL;
+        if (job && !job->has_facts) {
+            job->facts = *facts;
+            job->has_facts = true;
+        }
         coord_drain(coord);
     }
     rpc_call_unref(submission->call);
     free(submission);
 }
 
-static void submit_or_plan(struct coord *coord, struct rpc_call *call, const struct rpc_in *in, bool is_plan)
+static void submit_or_plan(struct coord *coord, struct rpc_call *call, const struct rpc_in *in,
+                           bool is_plan)
 {
     const Steadfast__V1__SubmitRequest *request = (const Steadfast__V1__SubmitRequest *)in->message;
     struct job_spec *spec = NULL;
@@ -296,7 +318,8 @@ static void on_plan(struct rpc_call *call, const struct rpc_in *in, void *arg)
     submit_or_plan(arg, call, in, true);
 }
 
-/* ---- the other methods ---------------------------------------------------------------------------- */
+/* ---- the other methods
+ * ---------------------------------------------------------------------------- */
 
 static void on_list(struct rpc_call *call, const struct rpc_in *in, void *arg)
 {
@@ -351,7 +374,8 @@ static void on_cancel(struct rpc_call *call, const struct rpc_in *in, void *arg)
     coord_drain(coord);
 }
 
-static void on_checkpointed(struct coord *coord, struct request *request, const struct core_act *act)
+static void on_checkpointed(struct coord *coord, struct request *request,
+                            const struct core_act *act)
 {
     (void)coord;
     Steadfast__V1__CheckpointInfo info = STEADFAST__V1__CHECKPOINT_INFO__INIT;
@@ -370,7 +394,8 @@ static void on_checkpoint(struct rpc_call *call, const struct rpc_in *in, void *
     uint64_t job = find_job(coord, call, ((const Steadfast__V1__JobRef *)in->message)->job);
     if (!job)
         return;
-    core_checkpoint(coord->core, clock_now_ns(), new_request(coord, call, on_checkpointed)->id, job);
+    core_checkpoint(coord->core, clock_now_ns(), new_request(coord, call, on_checkpointed)->id,
+                    job);
     coord_drain(coord);
 }
 
@@ -388,7 +413,7 @@ static void on_cluster(struct rpc_call *call, const struct rpc_in *in, void *arg
         const struct conn *conn = coord_fleet_conn(coord, view.conn);
         steadfast__v1__member_status__init(member);
         member->name = (char *)view.name;
-        member->role = view.role == CORE_SERVER ? "ps" : "worker";
+        member->role = view.role == CORE_SERVER ? (char *)"ps" : (char *)"worker";
         member->address = (char *)view.address;
         member->state = (char *)view.state;
         member->incarnation = view.incarnation;
@@ -407,7 +432,8 @@ static void on_cluster(struct rpc_call *call, const struct rpc_in *in, void *arg
     }
     status.members = pointers;
     status.n_members = count;
-    size_t task_count = coord->cluster->roles[TASK_PS].count + coord->cluster->roles[TASK_WORKER].count;
+    size_t task_count =
+        coord->cluster->roles[TASK_PS].count + coord->cluster->roles[TASK_WORKER].count;
     char **missing AUTO_MEM = base_alloc((task_count + 1) * sizeof(*missing));
     for (int role = TASK_PS; role <= TASK_WORKER; role++) {
         for (size_t t = 0; t < coord->cluster->roles[role].count; t++) {
@@ -415,7 +441,8 @@ static void on_cluster(struct rpc_call *call, const struct rpc_in *in, void *arg
             char *text = base_asprintf("%s:%u", task_role_name((enum task_role)role), task->index);
             bool is_here = false;
             for (size_t i = 0; i < count; i++)
-                is_here = is_here || (strcmp(items[i].name, text) == 0 && strcmp(items[i].state, "attached") == 0);
+                is_here = is_here || (strcmp(items[i].name, text) == 0 &&
+                                      strcmp(items[i].state, "attached") == 0);
             if (!is_here)
                 missing[status.n_missing++] = base_asprintf("%s at %s", text, task->address);
             free(text);
@@ -423,14 +450,15 @@ static void on_cluster(struct rpc_call *call, const struct rpc_in *in, void *arg
     }
     status.missing = missing;
     status.start = coord->start;
-    status.version = STEADFAST_VERSION;
+    status.version = (char *)STEADFAST_VERSION;
     struct rpc_out out = {.message = &status.base};
     rpc_reply(call, &out);
     for (size_t i = 0; i < status.n_missing; i++)
         free(missing[i]);
 }
 
-/* ---- watch ----------------------------------------------------------------------------------------- */
+/* ---- watch
+ * ----------------------------------------------------------------------------------------- */
 
 static void on_watch_sent(struct rpc_call *call, bool ok, void *arg)
 {
@@ -493,7 +521,8 @@ void coord_api_watch_turn(struct coord *coord)
             free(watcher);
             continue;
         }
-        bool is_time = watcher->interval_ns != UINT64_MAX && now_ns - watcher->sent_ns >= watcher->interval_ns;
+        bool is_time =
+            watcher->interval_ns != UINT64_MAX && now_ns - watcher->sent_ns >= watcher->interval_ns;
         if (!watcher->is_over && !watcher->is_sending && (watcher->is_due || is_time))
             watch_send(watcher, now_ns);
         at = &watcher->next;
@@ -511,7 +540,9 @@ static void on_watch(struct rpc_call *call, const struct rpc_in *in, void *arg)
     watcher->coord = coord;
     watcher->call = call;
     watcher->job = job;
-    watcher->interval_ns = request->interval_ms ? MAX(request->interval_ms * NS_PER_MS, WATCH_MIN_NS) : WATCH_DEFAULT_NS;
+    watcher->interval_ns = request->interval_ms
+                               ? MAX(request->interval_ms * NS_PER_MS, WATCH_MIN_NS)
+                               : WATCH_DEFAULT_NS;
     watcher->next = coord->watchers;
     coord->watchers = watcher;
     rpc_call_ref(call);
@@ -519,7 +550,8 @@ static void on_watch(struct rpc_call *call, const struct rpc_in *in, void *arg)
     watch_send(watcher, clock_now_ns());
 }
 
-/* ---- table ----------------------------------------------------------------------------------------- */
+/* ---- table
+ * ----------------------------------------------------------------------------------------- */
 
 void coord_api_add(struct coord *coord)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coord_disk: what may take time, on a thread of its own: reading the headers of data sets, finding, beginning,
- * publishing and sweeping checkpoints. A task carries copies in and results out; its answer runs on the loop. */
+/* coord_disk: what may take time, on a thread of its own: reading the headers of data sets,
+ * finding, beginning, publishing and sweeping checkpoints. A task carries copies in and results
+ * out; its answer runs on the loop. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,10 +74,11 @@ static void task_post(struct disk_task *task)
     }
 }
 
-/* ---- data sets ------------------------------------------------------------------------------------- */
+/* ---- data sets
+ * ------------------------------------------------------------------------------------- */
 
-static enum err_code probe_dataset(const struct dataset_spec *dataset, const char *field, uint64_t *ret_records,
-                                   struct data_facts *facts, struct err *err)
+static enum err_code probe_dataset(const struct dataset_spec *dataset, const char *field,
+                                   uint64_t *ret_records, struct data_facts *facts, struct err *err)
 {
     if (dataset->source == DATA_NONE)
         return ERR_OK;
@@ -100,10 +102,12 @@ static enum err_code probe_dataset(const struct dataset_spec *dataset, const cha
         return code;
     }
     if (images.count != labels.count)
-        return err_set(err, ERR_INVALID, "%s: %s has %" PRIu64 " images but %s has %" PRIu64 " labels", field,
+        return err_set(err, ERR_INVALID,
+                       "%s: %s has %" PRIu64 " images but %s has %" PRIu64 " labels", field,
                        dataset->images, images.count, dataset->labels, labels.count);
     if (dataset->records > images.count)
-        return err_set(err, ERR_INVALID, "%s.records: %" PRIu64 ": want at most the %" PRIu64 " of %s", field,
+        return err_set(err, ERR_INVALID,
+                       "%s.records: %" PRIu64 ": want at most the %" PRIu64 " of %s", field,
                        dataset->records, images.count, dataset->images);
     *ret_records = dataset->records ? dataset->records : images.count;
     facts->channels = 1;
@@ -115,26 +119,32 @@ static enum err_code probe_dataset(const struct dataset_spec *dataset, const cha
 static void probe_work(struct disk_task *task)
 {
     struct data_facts eval = {0};
-    if (probe_dataset(&task->spec->dataset, "dataset", &task->facts.records, &task->facts, &task->err) != ERR_OK ||
+    if (probe_dataset(&task->spec->dataset, "dataset", &task->facts.records, &task->facts,
+                      &task->err) != ERR_OK ||
         !task->spec->has_eval)
         return;
-    if (probe_dataset(&task->spec->eval_dataset, "eval_dataset", &task->facts.eval_records, &eval, &task->err) != ERR_OK)
+    if (probe_dataset(&task->spec->eval_dataset, "eval_dataset", &task->facts.eval_records, &eval,
+                      &task->err) != ERR_OK)
         return;
-    if (eval.channels != task->facts.channels || eval.height != task->facts.height || eval.width != task->facts.width)
+    if (eval.channels != task->facts.channels || eval.height != task->facts.height ||
+        eval.width != task->facts.width)
         err_set(&task->err, ERR_INVALID,
-                "eval_dataset: images of %" PRIu64 "x%" PRIu64 "x%" PRIu64 ", want %" PRIu64 "x%" PRIu64 "x%" PRIu64
-                " as in dataset (channels x height x width)",
-                eval.channels, eval.height, eval.width, task->facts.channels, task->facts.height, task->facts.width);
+                "eval_dataset: images of %" PRIu64 "x%" PRIu64 "x%" PRIu64 ", want %" PRIu64
+                "x%" PRIu64 "x%" PRIu64 " as in dataset (channels x height x width)",
+                eval.channels, eval.height, eval.width, task->facts.channels, task->facts.height,
+                task->facts.width);
 }
 
 static void probe_answer(struct disk_task *task)
 {
-    task->on_probed(task->coord, task->arg, TAKE(task->spec), TAKE(task->json), &task->facts, &task->err);
+    task->on_probed(task->coord, task->arg, TAKE(task->spec), TAKE(task->json), &task->facts,
+                    &task->err);
 }
 
 void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *take_json,
-                      void (*on_done)(struct coord *coord, void *arg, struct job_spec *spec, char *json,
-                                      const struct data_facts *facts, const struct err *err),
+                      void (*on_done)(struct coord *coord, void *arg, struct job_spec *spec,
+                                      char *json, const struct data_facts *facts,
+                                      const struct err *err),
                       void *arg)
 {
     struct disk_task *task = task_new(coord, probe_work, probe_answer);
@@ -145,7 +155,8 @@ void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *tak
     task_post(task);
 }
 
-/* ---- finding a checkpoint ---------------------------------------------------------------------------- */
+/* ---- finding a checkpoint
+ * ---------------------------------------------------------------------------- */
 
 static void on_skipped(uint64_t number, const struct err *why, void *arg)
 {
@@ -155,11 +166,13 @@ static void on_skipped(uint64_t number, const struct err *why, void *arg)
 }
 
 /* Steps of the checkpoint mean the same records and the same network only when these agree. */
-static enum err_code check_same_job(const struct ckpt_manifest *manifest, const struct job_spec *spec,
-                                    const char *directory, struct err *err)
+static enum err_code check_same_job(const struct ckpt_manifest *manifest,
+                                    const struct job_spec *spec, const char *directory,
+                                    struct err *err)
 {
     AUTO(job_spec) old = NULL;
-    enum err_code code = job_spec_parse(manifest->spec_json, strlen(manifest->spec_json), &old, err);
+    enum err_code code =
+        job_spec_parse(manifest->spec_json, strlen(manifest->spec_json), &old, err);
     if (code != ERR_OK) {
         err_prefix(err, "%s/ckpt-%" PRIu64 ": spec", directory, manifest->number);
         return ERR_CORRUPT;
@@ -181,14 +194,16 @@ static enum err_code check_same_job(const struct ckpt_manifest *manifest, const 
             return err_set(err, ERR_INVALID,
                            "%s: %" PRIu64 ": want %" PRIu64 " as in %s/ckpt-%" PRIu64
                            ", which the job would resume from",
-                           fields[i].field, fields[i].is, fields[i].was, directory, manifest->number);
+                           fields[i].field, fields[i].is, fields[i].was, directory,
+                           manifest->number);
     if (strcmp(old->model.name, spec->model.name) != 0)
-        return err_set(err, ERR_INVALID, "model.name: \"%s\": want \"%s\" as in %s/ckpt-%" PRIu64, spec->model.name,
-                       old->model.name, directory, manifest->number);
+        return err_set(err, ERR_INVALID, "model.name: \"%s\": want \"%s\" as in %s/ckpt-%" PRIu64,
+                       spec->model.name, old->model.name, directory, manifest->number);
     if (old->optimizer.kind != spec->optimizer.kind)
-        return err_set(err, ERR_INVALID, "optimizer.name: \"%s\": want \"%s\" as in %s/ckpt-%" PRIu64,
-                       optimizer_name(spec->optimizer.kind), optimizer_name(old->optimizer.kind), directory,
-                       manifest->number);
+        return err_set(err, ERR_INVALID,
+                       "optimizer.name: \"%s\": want \"%s\" as in %s/ckpt-%" PRIu64,
+                       optimizer_name(spec->optimizer.kind), optimizer_name(old->optimizer.kind),
+                       directory, manifest->number);
     return ERR_OK;
 }
 
@@ -215,8 +230,8 @@ static void find_answer(struct disk_task *task)
     ranges_init(&none);
     const struct ckpt_manifest *manifest = task->manifest;
     char *path AUTO_MEM = manifest ? ckpt_path(task->directory, manifest->number) : NULL;
-    core_on_ckpt_found(task->coord->core, clock_now_ns(), task->job, task->err.code, task->err.text, path,
-                       task->newest_number, manifest ? &manifest->acked : &none,
+    core_on_ckpt_found(task->coord->core, clock_now_ns(), task->job, task->err.code, task->err.text,
+                       path, task->newest_number, manifest ? &manifest->acked : &none,
                        manifest ? &manifest->abandoned : &none);
     coord_drain(task->coord);
 }
@@ -249,7 +264,8 @@ void coord_disk_find_ckpt(struct coord *coord, uint64_t job)
         task_free_unposted(task);
 }
 
-/* ---- writing one -------------------------------------------------------------------------------------- */
+/* ---- writing one
+ * -------------------------------------------------------------------------------------- */
 
 static void begin_work(struct disk_task *task)
 {
@@ -259,7 +275,8 @@ static void begin_work(struct disk_task *task)
 
 static void begin_answer(struct disk_task *task)
 {
-    core_on_ckpt_begun(task->coord->core, clock_now_ns(), task->job, task->number, task->err.code, task->err.text);
+    core_on_ckpt_begun(task->coord->core, clock_now_ns(), task->job, task->number, task->err.code,
+                       task->err.text);
     coord_drain(task->coord);
 }
 
@@ -275,11 +292,13 @@ void coord_disk_begin_ckpt(struct coord *coord, uint64_t job, uint64_t number)
 
 static void publish_work(struct disk_task *task)
 {
-    if (task->err.code != ERR_OK || ckpt_publish(task->directory, task->manifest, &task->err) != ERR_OK)
+    if (task->err.code != ERR_OK ||
+        ckpt_publish(task->directory, task->manifest, &task->err) != ERR_OK)
         return;
     struct err sweep_err;
     if (ckpt_sweep(task->directory, task->max_to_keep, NULL, &sweep_err) != ERR_OK)
-        log_warn("ckpt.sweep", "directory=%s code=%s %s", task->directory, err_name(sweep_err.code), sweep_err.text);
+        log_warn("ckpt.sweep", "directory=%s code=%s %s", task->directory, err_name(sweep_err.code),
+                 sweep_err.text);
 }
 
 static void publish_answer(struct disk_task *task)
@@ -287,50 +306,55 @@ static void publish_answer(struct disk_task *task)
     char *path AUTO_MEM = ckpt_path(task->directory, task->number);
     if (task->err.code == ERR_OK)
         log_info("ckpt.published", "path=%s", path);
-    core_on_ckpt_published(task->coord->core, clock_now_ns(), task->job, task->number, task->err.code,
-                           task->err.text, path);
+    core_on_ckpt_published(task->coord->core, clock_now_ns(), task->job, task->number,
+                           task->err.code, task->err.text, path);
     coord_drain(task->coord);
 }
 
-static void add_piece(struct ckpt_manifest *manifest, const Steadfast__V1__Slice *slice, uint64_t row_offset,
-                      uint64_t rows, uint32_t file, uint32_t group)
+static void add_piece(struct ckpt_manifest *manifest, const Steadfast__V1__Slice *slice,
+                      uint64_t row_offset, uint64_t rows, uint32_t file, uint32_t group)
 {
     ckpt_manifest_add_slice(manifest, slice->var, row_offset, rows, file, group);
 }
 
 /* From what the servers wrote and the plan they wrote it by. */
-static enum err_code fill_manifest(struct ckpt_manifest *manifest, const struct coord_job *job, struct err *err)
+static enum err_code fill_manifest(struct ckpt_manifest *manifest, const struct coord_job *job,
+                                   struct err *err)
 {
     const Steadfast__V1__Plan *plan = job->plan;
     for (size_t i = 0; i < plan->n_slices; i++)
         if (plan->slices[i]->var == manifest->var_count)
-            ckpt_manifest_add_var(manifest, plan->slices[i]->name, (uint32_t)plan->slices[i]->n_shape,
-                                  plan->slices[i]->shape, plan->slices[i]->trainable);
+            ckpt_manifest_add_var(manifest, plan->slices[i]->name,
+                                  (uint32_t)plan->slices[i]->n_shape, plan->slices[i]->shape,
+                                  plan->slices[i]->trainable);
     for (size_t p = 0; p < job->part_count; p++) {
         const Steadfast__V1__CkptFile *from = job->parts[p].file;
-        uint32_t file = ckpt_manifest_add_file(manifest, from->name, from->bytes, from->crc32c, from->version);
+        uint32_t file =
+            ckpt_manifest_add_file(manifest, from->name, from->bytes, from->crc32c, from->version);
         for (size_t g = 0; g < from->n_groups; g++) {
             const Steadfast__V1__CkptGroup *group = from->groups[g];
             struct ranges marks;
             ranges_init(&marks);
             for (size_t r = 0; r < group->n_marks && r < LIMIT_RANGES; r++)
-                if (group->marks[r]->first <= group->marks[r]->last && group->marks[r]->last < LIMIT_STEPS)
+                if (group->marks[r]->first <= group->marks[r]->last &&
+                    group->marks[r]->last < LIMIT_STEPS)
                     ranges_add_range(&marks, group->marks[r]->first, group->marks[r]->last);
             uint32_t index = ckpt_manifest_add_group(manifest, group->applied, &marks);
             ranges_done(&marks);
             for (size_t s = 0; s < group->n_slices; s++) {
                 if (group->slices[s] >= plan->n_slices)
-                    return err_set(err, ERR_CORRUPT, "%s names slice %u, want under %zu", from->name,
-                                   group->slices[s], plan->n_slices);
+                    return err_set(err, ERR_CORRUPT, "%s names slice %u, want under %zu",
+                                   from->name, group->slices[s], plan->n_slices);
                 const Steadfast__V1__Slice *slice = plan->slices[group->slices[s]];
                 add_piece(manifest, slice, slice->row_offset, slice->rows, file, index);
             }
             for (size_t s = 0; s < group->n_pieces; s++) {
                 const Steadfast__V1__CkptPiece *piece = group->pieces[s];
                 if (piece->slice >= plan->n_slices)
-                    return err_set(err, ERR_CORRUPT, "%s names slice %u, want under %zu", from->name, piece->slice,
-                                   plan->n_slices);
-                add_piece(manifest, plan->slices[piece->slice], piece->row_offset, piece->rows, file, index);
+                    return err_set(err, ERR_CORRUPT, "%s names slice %u, want under %zu",
+                                   from->name, piece->slice, plan->n_slices);
+                add_piece(manifest, plan->slices[piece->slice], piece->row_offset, piece->rows,
+                          file, index);
             }
         }
     }
@@ -342,7 +366,8 @@ void coord_disk_publish_ckpt(struct coord *coord, const struct core_act *act)
     struct disk_task *task = task_new(coord, publish_work, publish_answer);
     struct core_job_view view;
     struct coord_job *job = coord_job_of(coord, act->job);
-    if (!fill_job(coord, act->job, task) || !core_job_view(coord->core, clock_now_ns(), act->job, &view)) {
+    if (!fill_job(coord, act->job, task) ||
+        !core_job_view(coord->core, clock_now_ns(), act->job, &view)) {
         task_free_unposted(task);
         return;
     }
@@ -369,8 +394,8 @@ void coord_disk_publish_ckpt(struct coord *coord, const struct core_act *act)
 static void abort_work(struct disk_task *task)
 {
     if (ckpt_abandon(task->directory, task->number, &task->err) != ERR_OK)
-        log_warn("ckpt.abandon", "directory=%s ckpt=%" PRIu64 " code=%s %s", task->directory, task->number,
-                 err_name(task->err.code), task->err.text);
+        log_warn("ckpt.abandon", "directory=%s ckpt=%" PRIu64 " code=%s %s", task->directory,
+                 task->number, err_name(task->err.code), task->err.text);
 }
 
 static void abort_answer(struct disk_task *task)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coord_fleet: the streams of psd and workerd. Messages in become events of the core, actions of the core become
- * messages out. A member that breaks the protocol is told goodbye; a slow reader loses its stream. */
+/* coord_fleet: the streams of psd and workerd. Messages in become events of the core, actions of
+ * the core become messages out. A member that breaks the protocol is told goodbye; a slow reader
+ * loses its stream. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +25,18 @@ static void conn_free(struct conn *conn)
     free(conn);
 }
 
-/* ---- out --------------------------------------------------------------------------------------- */
+/* ---- out ---------------------------------------------------------------------------------------
+ */
 
-static void send(struct conn *conn, const Steadfast__V1__CoordMessage *message)
+static void send_message(struct conn *conn, const Steadfast__V1__CoordMessage *message)
 {
     if (!conn || !conn->call)
         return;
     struct rpc_out out = {.message = &message->base};
     enum err_code code = rpc_send(conn->call, &out, NULL, NULL);
     if (code == ERR_FULL) {
-        log_warn("member.slow", "worker=%s its stream is full; closing it", conn->name ? conn->name : "?");
+        log_warn("member.slow", "worker=%s its stream is full; closing it",
+                 conn->name ? conn->name : "?");
         rpc_fail(conn->call, ERR_FULL, "the stream's queue is full: the member does not read");
     }
 }
@@ -71,7 +74,7 @@ static void send_refs(struct conn *conn, const struct core_act *act)
             message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_REVOKE;
             message.revoke = &revoke;
         }
-        send(conn, &message);
+        send_message(conn, &message);
     }
 }
 
@@ -102,7 +105,7 @@ static void send_tickets(struct conn *conn, const struct core_act *act)
         Steadfast__V1__CoordMessage message = STEADFAST__V1__COORD_MESSAGE__INIT;
         message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_TICKETS;
         message.tickets = &batch;
-        send(conn, &message);
+        send_message(conn, &message);
     }
 }
 
@@ -122,7 +125,7 @@ static void send_open(struct coord *coord, struct conn *conn, const struct core_
     Steadfast__V1__CoordMessage message = STEADFAST__V1__COORD_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_OPEN;
     message.open = &open;
-    send(conn, &message);
+    send_message(conn, &message);
 }
 
 static void remember_snapshot(struct coord *coord, const struct core_act *act)
@@ -172,7 +175,8 @@ static void send_order(struct coord *coord, struct conn *conn, const struct core
             return;
         snapshot.job = act->job;
         snapshot.generation = act->generation;
-        directory = base_asprintf("%s/ckpt-%" PRIu64 ".partial", view.spec->checkpoint.directory, act->number);
+        directory = base_asprintf("%s/ckpt-%" PRIu64 ".partial", view.spec->checkpoint.directory,
+                                  act->number);
         snapshot.directory = directory;
         order.what_case = STEADFAST__V1__SERVER_ORDER__WHAT_SNAPSHOT;
         order.snapshot = &snapshot;
@@ -220,7 +224,7 @@ static void send_order(struct coord *coord, struct conn *conn, const struct core
     Steadfast__V1__CoordMessage message = STEADFAST__V1__COORD_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_ORDER;
     message.order = &order;
-    send(conn, &message);
+    send_message(conn, &message);
 }
 
 void coord_fleet_act(struct coord *coord, const struct core_act *act)
@@ -238,7 +242,7 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
         welcome.lease_ms = coord->options.lease_ms;
         message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_WELCOME;
         message.welcome = &welcome;
-        send(conn, &message);
+        send_message(conn, &message);
         break;
     }
     case CORE_ACT_GOODBYE: {
@@ -247,9 +251,9 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
         goodbye.text = (char *)act->text;
         message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_GOODBYE;
         message.goodbye = &goodbye;
-        log_warn("member.goodbye", "worker=%s code=%s %s", conn->name ? conn->name : "?", err_name(act->code),
-                 act->text);
-        send(conn, &message);
+        log_warn("member.goodbye", "worker=%s code=%s %s", conn->name ? conn->name : "?",
+                 err_name(act->code), act->text);
+        send_message(conn, &message);
         if (conn->call)
             rpc_finish(conn->call);
         break;
@@ -259,7 +263,7 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
         close.job = act->job;
         message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_CLOSE;
         message.close = &close;
-        send(conn, &message);
+        send_message(conn, &message);
         break;
     }
     case CORE_ACT_TICKETS:
@@ -278,9 +282,11 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
     }
 }
 
-/* ---- in ---------------------------------------------------------------------------------------- */
+/* ---- in ----------------------------------------------------------------------------------------
+ */
 
-static void read_ref(struct core_step_ref *ref, uint64_t job, uint64_t step, uint64_t attempt, int kind)
+static void read_ref(struct core_step_ref *ref, uint64_t job, uint64_t step, uint64_t attempt,
+                     int kind)
 {
     *ref = (struct core_step_ref){job, step, attempt, kind == CORE_EVAL ? CORE_EVAL : CORE_TRAIN};
 }
@@ -300,9 +306,10 @@ static struct core_report *read_reports(Steadfast__V1__StepReport **from, size_t
         const Steadfast__V1__StepReport *report = from[i];
         reports[i] = (struct core_report){
             .generation = report->generation,
-            .outcome = report->outcome == STEADFAST__V1__STEP_OUTCOME__STEP_DONE     ? CORE_DONE
-                       : report->outcome == STEADFAST__V1__STEP_OUTCOME__STEP_FAILED ? CORE_FAILED
-                                                                                     : CORE_RETURNED,
+            .outcome = report->outcome == STEADFAST__V1__STEP_OUTCOME__STEP_DONE ? CORE_DONE
+                       : report->outcome == STEADFAST__V1__STEP_OUTCOME__STEP_FAILED
+                           ? CORE_FAILED
+                           : CORE_RETURNED,
             .loss = report->loss,
             .examples = report->examples,
             .correct = report->correct,
@@ -323,7 +330,8 @@ static void free_states(struct core_shard_state *states, size_t count)
     free(states);
 }
 
-static struct core_shard_state *read_states(Steadfast__V1__ShardState **from, size_t count, bool has_marks)
+static struct core_shard_state *read_states(Steadfast__V1__ShardState **from, size_t count,
+                                            bool has_marks)
 {
     struct core_shard_state *states = base_alloc((count + 1) * sizeof(*states));
     for (size_t i = 0; i < count; i++) {
@@ -341,7 +349,8 @@ static struct core_shard_state *read_states(Steadfast__V1__ShardState **from, si
             .has_marks = has_marks,
         };
         for (size_t r = 0; has_marks && r < state->n_marks && r < LIMIT_RANGES; r++)
-            if (state->marks[r]->first <= state->marks[r]->last && state->marks[r]->last < LIMIT_STEPS)
+            if (state->marks[r]->first <= state->marks[r]->last &&
+                state->marks[r]->last < LIMIT_STEPS)
                 ranges_add_range(&states[i].marks, state->marks[r]->first, state->marks[r]->last);
     }
     return states;
@@ -350,13 +359,16 @@ static struct core_shard_state *read_states(Steadfast__V1__ShardState **from, si
 static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
 {
     struct coord *coord = conn->coord;
-    bool is_role = from->role == STEADFAST__V1__ROLE__ROLE_WORKER || from->role == STEADFAST__V1__ROLE__ROLE_PS;
+    bool is_role = from->role == STEADFAST__V1__ROLE__ROLE_WORKER ||
+                   from->role == STEADFAST__V1__ROLE__ROLE_PS;
     size_t name_bytes = strlen(from->name);
     if (conn->is_known || !is_role || name_bytes == 0 || name_bytes > LIMIT_NAME_BYTES ||
-        strlen(from->address) > LIMIT_ADDRESS_BYTES || from->shard_count > LIMIT_SHARDS_PER_SERVER ||
-        from->n_held > LIMIT_CREDIT_MAX * 4 || from->n_reports > LIMIT_CREDIT_MAX * 4 ||
+        strlen(from->address) > LIMIT_ADDRESS_BYTES ||
+        from->shard_count > LIMIT_SHARDS_PER_SERVER || from->n_held > LIMIT_CREDIT_MAX * 4 ||
+        from->n_reports > LIMIT_CREDIT_MAX * 4 ||
         (from->role == STEADFAST__V1__ROLE__ROLE_PS && from->shard_count == 0)) {
-        rpc_fail(conn->call, ERR_INVALID, "hello: want a role, a name of 1 to 128 bytes, an address and bounded lists");
+        rpc_fail(conn->call, ERR_INVALID,
+                 "hello: want a role, a name of 1 to 128 bytes, an address and bounded lists");
         return;
     }
     conn->is_known = true;
@@ -365,8 +377,10 @@ static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
     conn->devices = base_alloc((from->n_devices + 1) * sizeof(char *));
     for (size_t i = 0; i < from->n_devices; i++)
         conn->devices[conn->device_count++] = base_strdup(from->devices[i]->name);
-    log_info("member.hello", "worker=%s address=%s incarnation=%" PRIu64 " session=%" PRIu64 " held=%zu reports=%zu",
-             from->name, from->address, from->incarnation, from->session, from->n_held, from->n_reports);
+    log_info(
+        "member.hello",
+        "worker=%s address=%s incarnation=%" PRIu64 " session=%" PRIu64 " held=%zu reports=%zu",
+        from->name, from->address, from->incarnation, from->session, from->n_held, from->n_reports);
     struct core_step_ref *held = read_refs(from->held, from->n_held);
     struct core_report *reports = read_reports(from->reports, from->n_reports);
     struct core_shard_state *states = read_states(from->shards, from->n_shards, true);
@@ -420,8 +434,8 @@ static void on_order_done(struct conn *conn, const Steadfast__V1__OrderDone *don
     if (code == ERR_OK)
         keep_files(coord, done);
     else
-        log_warn("order.failed", "server=%s order=%" PRIu64 " code=%s %s", conn->name, done->order, done->code,
-                 done->text);
+        log_warn("order.failed", "server=%s order=%" PRIu64 " code=%s %s", conn->name, done->order,
+                 done->code, done->text);
     core_on_order_done(coord->core, clock_now_ns(), conn->id, done->order, code, done->text, states,
                        done->n_shards);
     free_states(states, done->n_shards);
@@ -429,8 +443,8 @@ static void on_order_done(struct conn *conn, const Steadfast__V1__OrderDone *don
 
 static void on_leaving(struct conn *conn, const Steadfast__V1__Leaving *leaving)
 {
-    log_info("member.leaving", "worker=%s returned=%zu reason=\"%s\"", conn->name, leaving->n_returned,
-             leaving->reason);
+    log_info("member.leaving", "worker=%s returned=%zu reason=\"%s\"", conn->name,
+             leaving->n_returned, leaving->reason);
     struct core_step_ref *refs = read_refs(leaving->returned, leaving->n_returned);
     core_on_leaving(conn->coord->core, clock_now_ns(), conn->id, refs, leaving->n_returned);
     free(refs);
@@ -464,11 +478,13 @@ static void on_member_message(struct rpc_call *call, const struct rpc_in *in, vo
         free_states(states, message->heartbeat->n_shards);
         for (size_t i = 0; i < message->heartbeat->n_unreachable; i++)
             log_warn("server.unreachable", "worker=%s server=%s %s", conn->name,
-                     message->heartbeat->unreachable[i]->server, message->heartbeat->unreachable[i]->text);
+                     message->heartbeat->unreachable[i]->server,
+                     message->heartbeat->unreachable[i]->text);
         break;
     }
     case STEADFAST__V1__MEMBER_MESSAGE__KIND_REPORTS: {
-        struct core_report *reports = read_reports(message->reports->reports, message->reports->n_reports);
+        struct core_report *reports =
+            read_reports(message->reports->reports, message->reports->n_reports);
         core_on_reports(coord->core, now_ns, conn->id, reports, message->reports->n_reports);
         free(reports);
         break;
@@ -491,7 +507,8 @@ static void on_member_end(struct rpc_call *call, bool was_cancelled, void *arg)
 {
     struct conn *conn = arg;
     struct coord *coord = conn->coord;
-    log_info("member.stream_over", "worker=%s cancelled=%d", conn->name ? conn->name : "?", was_cancelled);
+    log_info("member.stream_over", "worker=%s cancelled=%d", conn->name ? conn->name : "?",
+             was_cancelled);
     conn->call = NULL;
     map_remove(&coord->conns, conn->id);
     core_on_conn_lost(coord->core, clock_now_ns(), conn->id);

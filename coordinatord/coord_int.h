@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coord_int: the shell's state, shared by coord*.c only. Everything here belongs to the loop thread, except
- * the tasks while the disk thread has them.
+/* coord_int: the shell's state, shared by coord*.c only. Everything here belongs to the loop
+ * thread, except the tasks while the disk thread has them.
  *
  *   coord.c        life; feeds the core, carries out its actions
  *   coord_fleet.c  the streams of members: messages in, messages out
@@ -16,6 +16,7 @@
 #include "common/rpc.h"
 #include "common/task_thread.h"
 #include "coordinatord/coord.h"
+#include "coordinatord/coord_plan.h"
 #include "coordinatord/core.h"
 #include "coordinatord/ledger.h"
 #include "proto/coord.pb-c.h"
@@ -41,6 +42,8 @@ struct coord_job {
     struct ckpt_part *parts; /* what servers wrote of the checkpoint in progress */
     size_t part_count;
     uint64_t ckpt_number;
+    bool has_facts;
+    struct data_facts facts;
 };
 
 struct ckpt_part { /* one shard file */
@@ -94,18 +97,18 @@ struct coord {
     uint64_t start;
     uint64_t next_conn;
     uint64_t next_request;
-    struct map conns;    /* id -> struct conn */
-    struct map jobs;     /* number -> struct coord_job */
-    struct map requests; /* id -> struct request */
+    struct map conns;     /* id -> struct conn */
+    struct map jobs;      /* number -> struct coord_job */
+    struct map requests;  /* id -> struct request */
     struct map snapshots; /* order -> struct snapshot_order */
     struct watcher *watchers;
     struct held_reply *held;
     struct held_reply **held_tail;
     uint64_t posted_seq;
     uint64_t written_seq;
-    bool is_draining;    /* inside coord_drain */
+    bool is_draining; /* inside coord_drain */
     bool is_stopping;
-    uint32_t tasks;      /* on the disk thread */
+    uint32_t tasks;              /* on the disk thread */
     struct core_record *records; /* of one drain, for the ledger */
     size_t record_count;
     size_t record_capacity;
@@ -132,15 +135,12 @@ void coord_api_close_all(struct coord *coord);
 void coord_api_free_watchers(struct coord *coord); /* the server is drained */
 
 /* coord_disk.c: each runs on the disk thread and answers on the loop */
-struct data_facts { /* of a job's data sets */
-    uint64_t records;
-    uint64_t eval_records;
-    uint64_t channels, height, width;
-};
-/* Takes spec and json; calls on_done(coord, arg, spec, json, facts, err): the callee owns spec and json. */
+/* Takes spec and json; calls on_done(coord, arg, spec, json, facts, err): the callee owns spec and
+ * json. */
 void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *take_json,
-                      void (*on_done)(struct coord *coord, void *arg, struct job_spec *spec, char *json,
-                                      const struct data_facts *facts, const struct err *err),
+                      void (*on_done)(struct coord *coord, void *arg, struct job_spec *spec,
+                                      char *json, const struct data_facts *facts,
+                                      const struct err *err),
                       void *arg);
 void coord_disk_find_ckpt(struct coord *coord, uint64_t job);
 void coord_disk_begin_ckpt(struct coord *coord, uint64_t job, uint64_t number);
