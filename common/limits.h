@@ -30,6 +30,17 @@
 #define LIMIT_NOTICES 64                       /* kept per job */
 #define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
 
+/* checkpoints */
+#define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
+#define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
+#define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
+
+/* parameter server */
+#define LIMIT_PUSHES_ADMITTED 1024             /* pushes that hold a gradient buffer; more wait unread */
+#define LIMIT_SHARD_BOX 2048                   /* all admitted pushes and as many orders */
+#define LIMIT_PINS 64                          /* pinned versions of a job */
+#define LIMIT_ORDERS_WAITING 1024              /* of one job, behind the one being executed */
+
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
