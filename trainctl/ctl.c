@@ -177,7 +177,7 @@ int ctl_read_job_file(const struct ctl *ctl, const char *path, char **ret_text)
     struct err err;
     AUTO_MEM char *text = NULL;
     AUTO(job_spec) spec = NULL;
-    size_t bytes;
+    size_t bytes = 0;
     if (read_bounded(path, &text, &bytes, &err) != ERR_OK) {
         ctl_fail_err(ctl, &err);
         return CTL_USAGE; /* whatever kept us from reading it, nothing was started */
