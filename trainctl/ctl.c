@@ -61,7 +61,7 @@ static const char about_exit[] =
     "             1 the operation or the job failed\n"
     "             2 wrong usage, or a job that is not valid: nothing was started\n"
     "             3 no answer from the coordinator in time\n"
-    "             4 the job was cancelled\n";
+    "             4 the job was cancelled";
 
 static void print_help(const struct flag *flags, size_t flag_count)
 {
