@@ -57,6 +57,10 @@
 #define LIMIT_PINS 64                          /* pinned versions of a job */
 #define LIMIT_ORDERS_WAITING 1024              /* of one job, behind the one being executed */
 
+/* models */
+#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
+#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
+
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
