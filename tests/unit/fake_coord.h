@@ -28,6 +28,15 @@ enum fake_watch_end {
     FAKE_WATCH_CUT,      /* the stream ends although the job has not */
 };
 
+/* What clients asked; a test reads it through fake_look. */
+struct fake_asked {
+    char spec_json[4096];
+    bool resume;
+    char job[64]; /* of the last call that named one */
+    unsigned watches;
+    unsigned cluster_calls;
+};
+
 struct fake_coord {
     struct rpc_env *env;
     struct rpc_server *server;
@@ -43,23 +52,29 @@ struct fake_coord {
     unsigned watch_count;
     enum fake_watch_end watch_end;
 
-    pthread_mutex_t lock; /* guards what follows: what was asked */
-    pthread_cond_t asked;
-    char spec_json[4096];
-    bool resume;
-    char job[64]; /* of the last call that named one */
-    unsigned watches;
-    unsigned cluster_calls;
+    pthread_mutex_t lock; /* guards asked */
+    pthread_cond_t changed;
+    struct fake_asked asked;
 };
 
 static struct fake_coord fake = {.state = STEADFAST__V1__JOB_STATE__JOB_SUCCEEDED,
                                  .lock = PTHREAD_MUTEX_INITIALIZER,
-                                 .asked = PTHREAD_COND_INITIALIZER};
+                                 .changed = PTHREAD_COND_INITIALIZER};
+
+/* A copy, static storage. */
+UNUSED static const struct fake_asked *fake_look(void)
+{
+    static struct fake_asked copy;
+    pthread_mutex_lock(&fake.lock);
+    copy = fake.asked;
+    pthread_mutex_unlock(&fake.lock);
+    return &copy;
+}
 
 static void fake_note_job(const char *job)
 {
     pthread_mutex_lock(&fake.lock);
-    snprintf(fake.job, sizeof(fake.job), "%s", job);
+    snprintf(fake.asked.job, sizeof(fake.asked.job), "%s", job);
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -158,8 +173,8 @@ static void fake_on_submit(struct rpc_call *call, const struct rpc_in *request, 
     (void)arg;
     const Steadfast__V1__SubmitRequest *m = (const Steadfast__V1__SubmitRequest *)request->message;
     pthread_mutex_lock(&fake.lock);
-    snprintf(fake.spec_json, sizeof(fake.spec_json), "%s", m->spec_json);
-    fake.resume = m->resume;
+    snprintf(fake.asked.spec_json, sizeof(fake.asked.spec_json), "%s", m->spec_json);
+    fake.asked.resume = m->resume;
     pthread_mutex_unlock(&fake.lock);
     if (fake_fails(call))
         return;
@@ -222,8 +237,8 @@ static void fake_on_watch(struct rpc_call *call, const struct rpc_in *request, v
         rpc_finish(call);
     }
     pthread_mutex_lock(&fake.lock);
-    fake.watches++;
-    pthread_cond_broadcast(&fake.asked);
+    fake.asked.watches++;
+    pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -294,8 +309,8 @@ static void fake_on_cluster(struct rpc_call *call, const struct rpc_in *request,
     if (fake_fails(call))
         return;
     pthread_mutex_lock(&fake.lock);
-    bool is_missing = fake.cluster_calls++ < fake.missing_count;
-    pthread_cond_broadcast(&fake.asked);
+    bool is_missing = fake.asked.cluster_calls++ < fake.missing_count;
+    pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.lock);
     char *devices[1] = {WORDS("cpu:0")};
     Steadfast__V1__MemberStatus member = STEADFAST__V1__MEMBER_STATUS__INIT;
@@ -365,7 +380,7 @@ static void fake_on_drained(void *arg)
 {
     pthread_mutex_lock(&fake.lock);
     *(bool *)arg = true;
-    pthread_cond_broadcast(&fake.asked);
+    pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -378,7 +393,7 @@ UNUSED static void fake_stop(void)
     rpc_server_drain(fake.server, fake_on_drained, &is_drained);
     pthread_mutex_lock(&fake.lock);
     while (!is_drained)
-        CHECK(pthread_cond_timedwait(&fake.asked, &fake.lock, &until) == 0);
+        CHECK(pthread_cond_timedwait(&fake.changed, &fake.lock, &until) == 0);
     pthread_mutex_unlock(&fake.lock);
     rpc_server_free(fake.server);
     fake.server = NULL;
@@ -390,8 +405,8 @@ UNUSED static void fake_wait_watches(unsigned count)
     struct timespec until;
     fake_wait_deadline(&until);
     pthread_mutex_lock(&fake.lock);
-    while (fake.watches < count)
-        CHECK(pthread_cond_timedwait(&fake.asked, &fake.lock, &until) == 0);
+    while (fake.asked.watches < count)
+        CHECK(pthread_cond_timedwait(&fake.changed, &fake.lock, &until) == 0);
     pthread_mutex_unlock(&fake.lock);
 }
 

@@ -39,7 +39,7 @@ TEST(a_status_arrives_with_every_field_and_array)
     start();
     struct steadfast_job *job;
     CHECK_CALL(steadfast_status(client, "fashion-lenet", TIMEOUT_MS, &job, &error));
-    CHECK_STR(fake.job, "fashion-lenet");
+    CHECK_STR(fake_look()->job, "fashion-lenet");
     CHECK_U64(job->id, 12);
     CHECK_STR(job->name, "fashion-lenet");
     CHECK(job->state == STEADFAST_JOB_SUCCEEDED && steadfast_job_has_ended(job->state));
@@ -85,8 +85,8 @@ TEST(a_submit_carries_the_text_and_the_wish_to_resume)
     uint64_t id = 0;
     CHECK_CALL(steadfast_submit(client, "{\"name\": \"x\"}", true, TIMEOUT_MS, &id, &error));
     CHECK_U64(id, 12);
-    CHECK_STR(fake.spec_json, "{\"name\": \"x\"}");
-    CHECK(fake.resume);
+    CHECK_STR(fake_look()->spec_json, "{\"name\": \"x\"}");
+    CHECK(fake_look()->resume);
     stop();
 }
 
@@ -106,7 +106,7 @@ TEST(a_cancel_may_ignore_the_state_it_gets_back)
 {
     start();
     CHECK_CALL(steadfast_cancel(client, "12", TIMEOUT_MS, NULL, &error));
-    CHECK_STR(fake.job, "12");
+    CHECK_STR(fake_look()->job, "12");
     stop();
 }
 

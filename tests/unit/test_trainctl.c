@@ -299,7 +299,7 @@ TEST(a_job_file_that_is_not_valid_is_2_before_any_connection)
     CHECK_EXIT(RUN("plan", bad), 2);
     CHECK_EXIT(RUN("submit", "/nonexistent/job.json"), 2);
     CHECK_HAS(err_text, "/nonexistent/job.json: No such file");
-    CHECK_STR(fake.spec_json, "");
+    CHECK_STR(fake_look()->spec_json, "");
     fake_done();
     CHECK_EXIT(RUN("submit", bad, "--coordinator", "127.0.0.1:1"), 2); /* not 3: nobody was asked */
 }
@@ -345,10 +345,10 @@ TEST(submit_hands_over_the_file_as_it_is)
     fake_start(0);
     CHECK_EXIT(RUN("submit", job), 0);
     CHECK_STR(out_text, "job 12 submitted\n");
-    CHECK_STR(fake.spec_json, good_job);
-    CHECK(!fake.resume);
+    CHECK_STR(fake_look()->spec_json, good_job);
+    CHECK(!fake_look()->resume);
     CHECK_EXIT(RUN("submit", job, "--resume"), 0);
-    CHECK(fake.resume);
+    CHECK(fake_look()->resume);
     fake_done();
 }
 
@@ -359,7 +359,7 @@ static void check_watch_exit(Steadfast__V1__JobState state, int want)
     fake.watch_count = 2;
     fake_start(0);
     CHECK_EXIT(RUN("submit", job, "--watch", "--interval-ms", "50"), want);
-    CHECK_STR(fake.job, "12"); /* by number: a newer job of that name is another one */
+    CHECK_STR(fake_look()->job, "12"); /* by number: a newer job of that name is another one */
     CHECK_HAS(out_text, "job 12 submitted\n");
     CHECK(count_of(out_text, "fashion-lenet: epoch 1: test accuracy 0.8750") == 1);
     CHECK(count_of(out_text, "fashion-lenet: worker:1 lost: 3 steps issued again\n") == 1);
@@ -415,7 +415,7 @@ TEST(a_watch_survives_a_restart_of_the_coordinator)
     CHECK_EXIT(end_trainctl(pid), 0);
     CHECK_HAS(err_text, "trying again for 60 s");
     CHECK_HAS(err_text, "the coordinator is back");
-    CHECK_STR(fake.job, "12");                                /* asked again by number */
+    CHECK_STR(fake_look()->job, "12");                        /* asked again by number */
     CHECK(count_of(out_text, "epoch 1: test accuracy") == 2); /* as it came, and in the summary */
     fake_done();
 }
@@ -438,7 +438,7 @@ TEST(cluster_wait_returns_when_nobody_is_missing)
     fake.missing_count = 3;
     fake_start(0);
     CHECK_EXIT(RUN("cluster", "--wait", "10"), 0);
-    CHECK_U64(fake.cluster_calls, 4);
+    CHECK_U64(fake_look()->cluster_calls, 4);
     CHECK(!strstr(out_text, "missing"));
     fake_done();
 }
