@@ -56,6 +56,7 @@
 #define LIMIT_SHARD_BOX 2048                   /* all admitted pushes and as many orders */
 #define LIMIT_PINS 64                          /* pinned versions of a job */
 #define LIMIT_ORDERS_WAITING 1024              /* of one job, behind the one being executed */
+
 /* models */
 #define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
 #define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
