@@ -18,6 +18,7 @@
 struct budget {
     pthread_mutex_t lock; /* guards used and the list; before any pool's lock */
     uint64_t limit;
+    bool is_soft;
     uint64_t used;
     struct bufpool *pools;
 };
@@ -49,10 +50,11 @@ struct bufpool {
 
 /* ---- budget ------------------------------------------------------------------------------------
  */
-struct budget *budget_new(uint64_t limit_bytes)
+struct budget *budget_new(uint64_t limit_bytes, bool is_soft)
 {
     struct budget *budget = base_alloc(sizeof(*budget));
     budget->limit = limit_bytes;
+    budget->is_soft = is_soft;
     pthread_mutex_init(&budget->lock, NULL);
     return budget;
 }
@@ -106,10 +108,20 @@ static bool take(struct budget *budget, uint64_t need)
 {
     if (budget->used > budget->limit || need > budget->limit - budget->used)
         trim(budget, need);
-    if (budget->used > budget->limit || need > budget->limit - budget->used)
+    if (!budget->is_soft && (budget->used > budget->limit || need > budget->limit - budget->used))
         return false;
     budget->used += need;
     return true;
+}
+
+/* 0 when it does not fit. */
+size_t bufpool_charge(size_t bytes)
+{
+    size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : SMALL_PAGE;
+    size_t charge;
+    if (__builtin_add_overflow(bytes ? bytes : 1, page - 1, &charge))
+        return 0;
+    return charge & ~(page - 1);
 }
 
 /* ---- pool --------------------------------------------------------------------------------------
@@ -117,12 +129,9 @@ static bool take(struct budget *budget, uint64_t need)
 enum err_code bufpool_new(struct budget *budget, const char *what, size_t bytes,
                           size_t reserved_count, struct bufpool **ret_pool, struct err *err)
 {
-    size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : SMALL_PAGE;
-    size_t charge, total;
-    if (__builtin_add_overflow(bytes ? bytes : 1, page - 1, &charge))
-        return err_set(err, ERR_NO_MEMORY, "%s: buffers of %zu bytes", what, bytes);
-    charge &= ~(page - 1);
-    if (__builtin_mul_overflow(charge, reserved_count, &total))
+    size_t charge = bufpool_charge(bytes);
+    size_t total;
+    if (charge == 0 || __builtin_mul_overflow(charge, reserved_count, &total))
         return err_set(err, ERR_NO_MEMORY, "%s: %zu buffers of %zu bytes", what, reserved_count,
                        bytes);
 
