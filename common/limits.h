@@ -9,6 +9,8 @@
 #define LIMIT_RPC_ARENA_BYTES (16u << 20)      /* protobuf-c expands hostile input up to 68 times */
 #define LIMIT_RPC_DETAILS_BYTES 4096           /* details over about 8 KiB turn into another error */
 #define LIMIT_RPC_QUEUED_BYTES (64u << 20)     /* of one stream's send queue */
+#define LIMIT_RPC_WINDOW_BYTES (8u << 20)      /* unread bytes of one stream: 25-100 Gb/s at LAN latency */
+#define LIMIT_RPC_STREAMS 1024                 /* calls at once on one connection; a worker needs tens */
 #define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
 
@@ -50,6 +52,8 @@
 /* time, ms */
 #define DEFAULT_HEARTBEAT_MS 250
 #define DEFAULT_LEASE_MS 2000
+#define DEFAULT_RPC_HANDSHAKE_MS 10000         /* a connection that never says HTTP/2 is closed */
+#define DEFAULT_RPC_SERVER_PING_MS 10000       /* a server's own look after silent clients */
 #define DEFAULT_STEP_DEADLINE_MS 120000
 #define DEFAULT_ORDER_DEADLINE_MS 120000       /* a checkpoint of a large shard to a slow disk */
 
