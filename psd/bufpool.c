@@ -12,8 +12,9 @@
 
 #include "common/clock.h"
 
-#define HUGE_PAGE  ((size_t)2 << 20)
-#define SMALL_PAGE ((size_t)4096)
+#define HUGE_PAGE     ((size_t)2 << 20)
+#define SMALL_PAGE    ((size_t)4096)
+#define LAST_BUFFER_S 10 /* far beyond the deadline of any slice */
 
 struct budget {
     pthread_mutex_t lock; /* guards used and the list; before any pool's lock */
@@ -21,6 +22,7 @@ struct budget {
     bool is_soft;
     uint64_t used;
     struct bufpool *pools;
+    pthread_cond_t emptied; /* of pools */
 };
 
 struct pool_buf {
@@ -56,6 +58,7 @@ struct budget *budget_new(uint64_t limit_bytes, bool is_soft)
     budget->limit = limit_bytes;
     budget->is_soft = is_soft;
     pthread_mutex_init(&budget->lock, NULL);
+    pthread_cond_init(&budget->emptied, NULL);
     return budget;
 }
 
@@ -63,7 +66,14 @@ void budget_free(struct budget *budget)
 {
     if (!budget)
         return;
-    ASSERT(!budget->pools);
+    pthread_mutex_lock(&budget->lock);
+    while (budget->pools)
+        if (pthread_cond_timedwait(&budget->emptied, &budget->lock,
+                                   &(struct timespec){.tv_sec = time(NULL) + LAST_BUFFER_S}) != 0)
+            break;
+    ASSERT(!budget->pools); /* somebody forgot a reference */
+    pthread_mutex_unlock(&budget->lock);
+    pthread_cond_destroy(&budget->emptied);
     pthread_mutex_destroy(&budget->lock);
     free(budget);
 }
@@ -179,12 +189,14 @@ static void pool_end(struct bufpool *pool)
     if (pool->next_in_budget)
         pool->next_in_budget->prev_in_budget = pool->prev_in_budget;
     budget->used -= MAX(pool->mapped, pool->reserved) * pool->charge;
-    pthread_mutex_unlock(&budget->lock);
-    while (pool->idle) {
+    while (pool->idle) { /* before the budget says that there is room */
         struct pool_buf *buf = pool->idle;
         pool->idle = buf->next;
         unmap(buf);
     }
+    if (!budget->pools)
+        pthread_cond_signal(&budget->emptied);
+    pthread_mutex_unlock(&budget->lock);
     pthread_cond_destroy(&pool->released);
     pthread_mutex_destroy(&pool->lock);
     free(pool->what);

@@ -30,7 +30,9 @@ struct buf {
 /* A soft budget never refuses: over the limit it only takes idle buffers back, because who uses it
  * is bounded elsewhere (push_gate). */
 struct budget *budget_new(uint64_t limit_bytes, bool is_soft);
-void budget_free(struct budget *budget); /* all pools are gone */
+/* All pools are freed; waits for the buffers that are still out (gRPC lets go of them a little
+ * later than of their call). */
+void budget_free(struct budget *budget);
 DEFINE_AUTO(budget)
 uint64_t budget_used(struct budget *budget);
 uint64_t budget_limit(const struct budget *budget);

@@ -86,10 +86,8 @@ struct shard *shard_new(const struct shard_options *options)
     return shard;
 }
 
-void shard_free(struct shard *shard)
+void shard_stop(struct shard *shard)
 {
-    if (!shard)
-        return;
     lock(shard);
     shard->is_stopping = true;
     unlock(shard);
@@ -97,6 +95,13 @@ void shard_free(struct shard *shard)
      * lost. */
     task_thread_stop(shard->thread);
     task_thread_stop(shard->file_thread);
+}
+
+void shard_free(struct shard *shard)
+{
+    if (!shard)
+        return;
+    shard_stop(shard);
     task_thread_free(shard->thread);
     task_thread_free(shard->file_thread);
     while (shard->jobs)
@@ -206,7 +211,8 @@ static struct shard_job *unlink_job(struct shard *shard, uint64_t job)
 }
 
 enum err_code shard_retire(struct shard *shard, uint64_t job, uint64_t generation,
-                           struct shard_counters *ret_counters, bool *ret_is_here, struct err *err)
+                           struct shard_counters *ret_counters, bool *ret_is_here,
+                           bool *ret_was_older, struct err *err)
 {
     struct shard_job *old = find(shard, job);
     if (old && old->generation > generation)
@@ -215,6 +221,7 @@ enum err_code shard_retire(struct shard *shard, uint64_t job, uint64_t generatio
                        " is here, not replaced by %" PRIu64,
                        shard->index, job, old->generation, generation);
     *ret_is_here = old && old->generation == generation;
+    *ret_was_older = old && !*ret_is_here;
     if (!old || *ret_is_here)
         return ERR_OK;
     *ret_counters = (struct shard_counters){.duplicates_refused = old->duplicates_refused,

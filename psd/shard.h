@@ -36,7 +36,9 @@ struct shard_options {
 };
 
 struct shard *shard_new(const struct shard_options *options);
-/* Ends a wait for buffers, runs what is posted, joins, drops all jobs. Posters have stopped. */
+/* Ends a wait for buffers, runs what is posted, joins; what is posted later is refused. */
+void shard_stop(struct shard *shard);
+/* Stops it, if that was not done, and drops all jobs. Posters have stopped. */
 void shard_free(struct shard *shard);
 DEFINE_AUTO(shard)
 struct task_thread *shard_thread(struct shard *shard);
@@ -59,10 +61,11 @@ struct shard_counters {
     uint64_t duplicates_refused, fenced;
 };
 /* Shard thread: frees what is older than `generation`, so that its memory can be used for that one.
- * *ret_is_here: this generation is installed already. ERR_STALE: a newer one is. */
+ * *ret_is_here: this generation is installed already; *ret_was_older: one was freed. ERR_STALE: a
+ * newer one is. */
 MUST_CHECK enum err_code shard_retire(struct shard *shard, uint64_t job, uint64_t generation,
                                       struct shard_counters *ret_counters, bool *ret_is_here,
-                                      struct err *err);
+                                      bool *ret_was_older, struct err *err);
 /* Shard thread. ERR_STALE: one is here; take_job stays with the caller. */
 MUST_CHECK enum err_code shard_install(struct shard *shard, struct shard_job *take_job,
                                        const struct shard_counters *counters, struct err *err);
