@@ -13,6 +13,8 @@
 #define LIMIT_RPC_STREAMS 1024                 /* calls at once on one connection; a worker needs tens */
 #define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
+#define LIMIT_HEALTH_SERVICES 16               /* with a health status; a daemon has a handful */
+#define LIMIT_HEALTH_WATCHERS 256              /* load balancers and monitors of one daemon */
 
 /* cluster */
 #define LIMIT_SERVERS 256
@@ -49,6 +51,7 @@
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
+#define LIMIT_MANIFEST_SLICES (4 * LIMIT_SLICES) /* slices of the plan, some of them in pieces */
 #define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
 
 /* parameter server */
@@ -69,6 +72,9 @@
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
 #define LIMIT_TICKETS_PER_MESSAGE 256
 #define LIMIT_REPORTS_PER_MESSAGE 256
+
+/* data */
+#define LIMIT_IDX_BYTES (16ull << 30)          /* of one idx file in memory; the largest public one (EMNIST) has 0.6 GiB */
 
 /* time, ms */
 #define DEFAULT_HEARTBEAT_MS 250

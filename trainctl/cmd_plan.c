@@ -20,7 +20,7 @@ static void format_shape(const struct steadfast_slice *slice, char *buf, size_t 
 
 static void print_plan(const struct steadfast_plan *plan)
 {
-    static const char *const heads[] = {"VARIABLE", "SHAPE", "ROWS", "SERVER", ">SHARD", ""};
+    static const char *const heads[] = {"VARIABLE", "SHAPE", "ROWS", "TRAINED", "SERVER", ">SHARD"};
     AUTO(text_table) table = text_table_new(heads, ARRAY_SIZE(heads));
     for (size_t i = 0; i < plan->slice_count; i++) {
         const struct steadfast_slice *slice = &plan->slices[i];
@@ -33,9 +33,9 @@ static void print_plan(const struct steadfast_plan *plan)
         else
             text_table_add(table, "%" PRIu64 " to %" PRIu64, slice->row_offset,
                            slice->row_offset + slice->rows - 1);
+        text_table_add(table, "%s", slice->is_trainable ? "yes" : "no");
         text_table_add(table, "%s", slice->server);
         text_table_add(table, "%u", slice->shard);
-        text_table_add(table, "%s", slice->is_trainable ? "" : "not trained");
     }
     text_table_print(table, "", stdout);
     for (size_t i = 0; i < plan->shard_bytes_count && plan->shards_per_server > 0; i++) {

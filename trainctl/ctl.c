@@ -61,18 +61,22 @@ static const char about_exit[] =
     "             1 the operation or the job failed\n"
     "             2 wrong usage, or a job that is not valid: nothing was started\n"
     "             3 no answer from the coordinator in time\n"
-    "             4 the job was cancelled\n";
+    "             4 the job was cancelled";
 
 static void print_help(const struct flag *flags, size_t flag_count)
 {
-    printf("usage: trainctl [options] COMMAND ...\n\ncommands:\n");
+    char about[4096];
+    size_t used = (size_t)snprintf(about, sizeof(about), "commands:\n");
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
         char usage[64];
         snprintf(usage, sizeof(usage), "%s %s", commands[i].name, commands[i].args);
-        printf("  %-38s %s\n", usage, commands[i].help);
+        used += (size_t)snprintf(about + used, sizeof(about) - used, "  %-38s %s\n", usage,
+                                 commands[i].help);
+        ASSERT(used < sizeof(about));
     }
-    printf("%s\n", about_exit);
-    flags_print_help("trainctl", "the command line of a Steadfast cluster", flags, flag_count);
+    used += (size_t)snprintf(about + used, sizeof(about) - used, "%s", about_exit);
+    ASSERT(used < sizeof(about));
+    flags_print_help("trainctl", about, flags, flag_count);
 }
 
 static void say_error(bool is_json, const char *code, const char *text)
@@ -238,14 +242,10 @@ static int check_options(const struct ctl *ctl, const struct command *command)
     return CTL_OK;
 }
 
-static int run_command(struct ctl *ctl, const struct flag *flags, size_t flag_count)
+static int run_command(struct ctl *ctl)
 {
     if (ctl->word_count == 0)
         return usage_error(ctl, "want a command; see trainctl --help");
-    if (strcmp(ctl->words[0], "help") == 0) {
-        print_help(flags, flag_count);
-        return CTL_OK;
-    }
     const struct command *command = find_command(ctl->words[0]);
     if (!command)
         return usage_error(ctl, "%s: no such command; see trainctl --help", ctl->words[0]);
@@ -291,8 +291,9 @@ int ctl_run(int argc, char **argv)
         {"wait", FLAG_U32, &ctl.wait_s, 1, MAX_SECONDS, "SECONDS",
          "cluster: wait until no member is missing"},
     };
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+    for (int i = 1; i < argc; i++) /* flags_parse would print the options only */
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ||
+            (i == 1 && strcmp(argv[i], "help") == 0)) {
             print_help(flags, ARRAY_SIZE(flags));
             return CTL_OK;
         }
@@ -303,5 +304,5 @@ int ctl_run(int argc, char **argv)
         ctl_fail_err(&ctl, &err);
         return CTL_USAGE;
     }
-    return run_command(&ctl, flags, ARRAY_SIZE(flags));
+    return run_command(&ctl);
 }
