@@ -9,7 +9,7 @@
 #define LIMIT_RPC_ARENA_BYTES (16u << 20)      /* protobuf-c expands hostile input up to 68 times */
 #define LIMIT_RPC_DETAILS_BYTES 4096           /* details over about 8 KiB turn into another error */
 #define LIMIT_RPC_QUEUED_BYTES (64u << 20)     /* of one stream's send queue */
-#define LIMIT_RPC_WINDOW_BYTES (8u << 20)      /* unread bytes of one stream: 25-100 Gb/s at LAN latency */
+#define LIMIT_RPC_WINDOW_BYTES (4u << 20)      /* unread bytes of one stream: 25 Gb/s over 1 ms */
 #define LIMIT_RPC_STREAMS 1024                 /* calls at once on one connection; a worker needs tens */
 #define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
