@@ -30,6 +30,20 @@
 #define LIMIT_STEPS (1ull << 48)               /* of a job; attempts and sizes stay exact in a double */
 #define LIMIT_RANGES 65536                     /* of one set on the wire or on disk */
 #define LIMIT_NOTICES 64                       /* kept per job */
+#define LIMIT_EPOCHS 1000000
+#define LIMIT_RECORDS (1ull << 40)             /* of a data set; a billion records take 2^30 */
+#define LIMIT_CLASSES 1000000
+#define LIMIT_HIDDEN_LAYERS 64                 /* of an mlp; deeper ones do not train without more than that */
+#define LIMIT_LAYER_UNITS (1u << 20)           /* 4 MiB of f32 a row of weights, four wire chunks */
+#define LIMIT_BATCH (1u << 16)                 /* records */
+#define LIMIT_BATCH_BYTES (4ull << 30)         /* of a decoded batch; workers stage two or more */
+#define LIMIT_IMAGE_SIDE 16384
+#define LIMIT_IMAGE_CHANNELS 1024
+#define LIMIT_RATE_BOUNDARIES 1024             /* of a piecewise learning rate */
+#define LIMIT_STEP_ATTEMPTS 100
+#define LIMIT_STEP_DEADLINE_MS 86400000        /* a day */
+#define LIMIT_CHECKPOINTS_KEPT 100000
+#define LIMIT_PATH_BYTES 3840                  /* PATH_MAX of 4096 less room for our file names */
 #define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
 
 /* checkpoints */
