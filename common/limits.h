@@ -13,6 +13,8 @@
 #define LIMIT_RPC_STREAMS 1024                 /* calls at once on one connection; a worker needs tens */
 #define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
+#define LIMIT_HEALTH_SERVICES 16               /* with a health status; a daemon has a handful */
+#define LIMIT_HEALTH_WATCHERS 256              /* load balancers and monitors of one daemon */
 
 /* cluster */
 #define LIMIT_SERVERS 256
@@ -56,6 +58,7 @@
 #define LIMIT_SHARD_BOX 2048                   /* all admitted pushes and as many orders */
 #define LIMIT_PINS 64                          /* pinned versions of a job */
 #define LIMIT_ORDERS_WAITING 1024              /* of one job, behind the one being executed */
+
 /* models */
 #define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
 #define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
