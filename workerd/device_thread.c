@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_thread: a box, a thread, and the calls of exec.h. */
+/* device_thread: a task thread and the calls of exec.h. */
 #include "workerd/device_thread.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
 #include "workerd/push.h"
 
-#define BOX_CAPACITY 1024 /* not a bound: requests are bounded by their owners and posted always   \
-                           */
+#define BOX_CAPACITY                                                                               \
+    1024 /* not a bound: requests are bounded by their owners and posted always                    \
+          */
 
 struct device_thread {
     struct inbox *inbox;
     struct device_options options;
-    struct mbox *box;
-    pthread_t thread;
+    struct task_thread *thread;
 };
 
 static enum err_code have_exec(struct device_thread *device, struct device_model *model,
@@ -56,20 +55,16 @@ static void run_request(struct device_thread *device, struct device_request *req
     request->ended_ns = clock_now_ns();
 }
 
-static void *run_thread(void *arg)
+static void run_task(struct task *task)
 {
-    struct device_thread *device = arg;
-    struct mbox_msg *msg;
-    while ((msg = mbox_take(device->box, UINT64_MAX)) != NULL) {
-        struct device_request *request = (struct device_request *)msg;
-        enum device_claim waiting = DEVICE_WAITING;
-        if (request->op == DEVICE_CLOSE)
-            exec_free(TAKE(request->model->exec));
-        else if (atomic_compare_exchange_strong(&request->claim, &waiting, DEVICE_BEGUN))
-            run_request(device, request);
-        inbox_post(device->inbox, &request->done);
-    }
-    return NULL;
+    struct device_request *request = (struct device_request *)task;
+    struct device_thread *device = request->device;
+    enum device_claim waiting = DEVICE_WAITING;
+    if (request->op == DEVICE_CLOSE)
+        exec_free(TAKE(request->model->exec));
+    else if (atomic_compare_exchange_strong(&request->claim, &waiting, DEVICE_BEGUN))
+        run_request(device, request);
+    inbox_post(device->inbox, &request->done); /* the last that we touch of it */
 }
 
 static void on_done_msg(struct inbox_msg *msg)
@@ -83,10 +78,7 @@ struct device_thread *device_thread_new(struct inbox *inbox, const struct device
     struct device_thread *device = base_alloc(sizeof(*device));
     device->inbox = inbox;
     device->options = *options;
-    device->box = mbox_new(BOX_CAPACITY);
-    int rc = pthread_create(&device->thread, NULL, run_thread, device);
-    ASSERT(rc == 0 && "the system refuses a thread at start");
-    pthread_setname_np(device->thread, "device");
+    device->thread = task_thread_new("device", BOX_CAPACITY);
     return device;
 }
 
@@ -94,21 +86,20 @@ void device_thread_free(struct device_thread *device)
 {
     if (!device)
         return;
-    mbox_close(device->box);
-    pthread_join(device->thread, NULL);
-    mbox_free(device->box);
+    task_thread_free(device->thread);
     free(device);
 }
 
 void device_thread_post(struct device_thread *device, struct device_request *request)
 {
     request->device = device;
+    request->task.run = run_task;
     request->done.on_loop = on_done_msg;
     request->err.code = ERR_OK;
     request->begun_ns = 0;
     request->ended_ns = 0;
     atomic_store(&request->claim, DEVICE_WAITING);
-    enum err_code code = mbox_post_always(device->box, &request->msg);
+    enum err_code code = task_thread_post_always(device->thread, &request->task);
     ASSERT(code == ERR_OK); /* the thread is not being freed */
 }
 

@@ -24,7 +24,7 @@
 
 #include "common/base.h"
 #include "common/err.h"
-#include "common/mbox.h"
+#include "common/task_thread.h"
 #include "workerd/exec.h"
 #include "workerd/inbox.h"
 
@@ -43,7 +43,7 @@ enum device_op { DEVICE_TRAIN, DEVICE_EVAL, DEVICE_CLOSE };
 enum device_claim { DEVICE_WAITING, DEVICE_BEGUN, DEVICE_TAKEN_BACK };
 
 struct device_request {
-    struct mbox_msg msg; /* first member: the box hands it back */
+    struct task task; /* first member: the thread hands it back */
     struct inbox_msg done;
     struct device_thread *device;
     _Atomic(enum device_claim) claim;
