@@ -53,9 +53,12 @@
 
 /* parameter server */
 #define LIMIT_PUSHES_ADMITTED 1024             /* pushes that hold a gradient buffer; more wait unread */
+#define LIMIT_PUSHES_WAITING 1024              /* unread behind them; each keeps one message */
+#define LIMIT_PUSH_HOLES 1024                  /* ranges that a push out of order may leave */
 #define LIMIT_SHARD_BOX 2048                   /* all admitted pushes and as many orders */
 #define LIMIT_PINS 64                          /* pinned versions of a job */
-#define LIMIT_ORDERS_WAITING 1024              /* of one job, behind the one being executed */
+#define LIMIT_GENERATIONS (1 << 17)            /* of a job: each has 2^36 versions of its own below 2^53 */
+#define LIMIT_ORDERS_WAITING 1024              /* of one server; a coordinator has a few a job */
 
 /* models */
 #define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
