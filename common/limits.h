@@ -68,8 +68,6 @@
 #define LIMIT_ORDERS_WAITING 1024              /* of one server; a coordinator has a few a job */
 
 /* models */
-#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
-#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
 
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
