@@ -32,24 +32,51 @@
 #define LIMIT_STEPS (1ull << 48)               /* of a job; attempts and sizes stay exact in a double */
 #define LIMIT_RANGES 65536                     /* of one set on the wire or on disk */
 #define LIMIT_NOTICES 64                       /* kept per job */
+#define LIMIT_EPOCHS 1000000
+#define LIMIT_RECORDS (1ull << 40)             /* of a data set; a billion records take 2^30 */
+#define LIMIT_CLASSES 1000000
+#define LIMIT_HIDDEN_LAYERS 64                 /* of an mlp; deeper ones do not train without more than that */
+#define LIMIT_LAYER_UNITS (1u << 20)           /* 4 MiB of f32 a row of weights, four wire chunks */
+#define LIMIT_BATCH (1u << 16)                 /* records */
+#define LIMIT_BATCH_BYTES (4ull << 30)         /* of a decoded batch; workers stage two or more */
+#define LIMIT_IMAGE_SIDE 16384
+#define LIMIT_IMAGE_CHANNELS 1024
+#define LIMIT_RATE_BOUNDARIES 1024             /* of a piecewise learning rate */
+#define LIMIT_STEP_ATTEMPTS 100
+#define LIMIT_STEP_DEADLINE_MS 86400000        /* a day */
+#define LIMIT_CHECKPOINTS_KEPT 100000
+#define LIMIT_PATH_BYTES 3840                  /* PATH_MAX of 4096 less room for our file names */
 #define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
+
+/* models */
+#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
+#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
 
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
+#define LIMIT_MANIFEST_SLICES (4 * LIMIT_SLICES) /* slices of the plan, some of them in pieces */
 #define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
 
 /* parameter server */
 #define LIMIT_PUSHES_ADMITTED 1024             /* pushes that hold a gradient buffer; more wait unread */
+#define LIMIT_PUSHES_WAITING 1024              /* unread behind them; each keeps one message */
+#define LIMIT_PUSH_HOLES 1024                  /* ranges that a push out of order may leave */
 #define LIMIT_SHARD_BOX 2048                   /* all admitted pushes and as many orders */
 #define LIMIT_PINS 64                          /* pinned versions of a job */
-#define LIMIT_ORDERS_WAITING 1024              /* of one job, behind the one being executed */
+#define LIMIT_GENERATIONS (1 << 17)            /* of a job: each has 2^36 versions of its own below 2^53 */
+#define LIMIT_ORDERS_WAITING 1024              /* of one server; a coordinator has a few a job */
+
+/* models */
 
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
 #define LIMIT_TICKETS_PER_MESSAGE 256
 #define LIMIT_REPORTS_PER_MESSAGE 256
+
+/* data */
+#define LIMIT_IDX_BYTES (16ull << 30)          /* of one idx file in memory; the largest public one (EMNIST) has 0.6 GiB */
 
 /* time, ms */
 #define DEFAULT_HEARTBEAT_MS 250
