@@ -324,7 +324,7 @@ enum err_code rpc_invoke(struct rpc_channel *channel, const struct rpc_method *m
                          const struct rpc_out *request, const struct rpc_call_options *options,
                          rpc_done_fn *on_done, void *arg, struct err *err)
 {
-    ASSERT(method->kind == RPC_UNARY);
+    ASSERT(method->kind == RPC_UNARY && options->timeout_ms != UINT32_MAX);
     return start(channel, method, request, options, on_done, arg, NULL, err);
 }
 

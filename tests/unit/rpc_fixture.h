@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc_fixture: a loop, an env, a server and a channel to it in one process; for the rpc tests only.
- */
+/* rpc_fixture: a loop, an env, a server and a channel to it in one process; for tests of rpc. */
 #ifndef TESTS_UNIT_RPC_FIXTURE_H
 #define TESTS_UNIT_RPC_FIXTURE_H
 

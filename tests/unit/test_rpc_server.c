@@ -343,6 +343,29 @@ TEST(a_killed_server_is_unavailable_and_its_successor_is_found_within_a_second)
     fx_stop();
 }
 
+TEST(a_frozen_server_is_noticed_by_keepalive)
+{
+    struct err err;
+    int fd;
+    pid_t pid = start_child(serve_held, &fd);
+    uint16_t port;
+    char byte;
+    CHECK(read(fd, &port, sizeof(port)) == sizeof(port));
+    fx_client_start();
+    snprintf(fx.address, sizeof(fx.address), "127.0.0.1:%u", port);
+    struct rpc_channel_options options = {.keepalive_ms = 200, .keepalive_timeout_ms = 200};
+    CHECK_OK(rpc_channel_new(fx.env, fx.address, &options, &fx.channel, &err));
+    struct answer answer = {0};
+    fx_submit("x", 60000, RPC_ON_LOOP, &answer);
+    CHECK(read(fd, &byte, 1) == 1); /* the call is in its handler */
+    CHECK(kill(pid, SIGSTOP) == 0);
+    WAIT_UNTIL(answer.is_done); /* far before its deadline */
+    CHECK(answer.status.code == ERR_UNAVAILABLE);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    fx_stop();
+}
+
 static void on_attach(struct rpc_call *call, const struct rpc_in *request, void *arg)
 {
     (void)request;

@@ -202,6 +202,91 @@ TEST(many_threads_send_on_one_call_and_each_keeps_its_order)
     fx_stop();
 }
 
+/* ---- many calls, cancelled at any moment -------------------------------------------------------
+ */
+static atomic_uint storm_begun, storm_server_ends, storm_client_ends;
+
+static void on_storm_end(struct rpc_call *call, bool was_cancelled, void *arg)
+{
+    (void)call;
+    (void)was_cancelled;
+    (void)arg;
+    storm_server_ends++;
+}
+
+static void on_storm(struct rpc_call *call, const struct rpc_in *request, void *arg)
+{
+    (void)request;
+    storm_begun++;
+    rpc_on_end(call, on_storm_end, NULL);
+    rpc_recv(call, echo_next, arg);
+}
+
+static void on_storm_ack(struct rpc_ccall *call, const struct rpc_in *in, void *arg)
+{
+    if (in)
+        rpc_crecv(call, on_storm_ack, arg);
+}
+
+static void on_storm_done(void *arg, const struct err *status, const struct rpc_in *reply)
+{
+    (void)arg;
+    (void)reply;
+    CHECK(status->code == ERR_OK || status->code == ERR_CANCELLED);
+    storm_client_ends++;
+}
+
+static void *storm(void *arg)
+{
+    uint32_t x = 1 + (uint32_t)(uintptr_t)arg;
+    for (int i = 0; i < 100; i++) {
+        struct err err;
+        struct rpc_ccall *call;
+        struct rpc_call_options options = {.timeout_ms = 60000,
+                                           .where = x & 1024 ? RPC_INLINE : RPC_ON_LOOP};
+        CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_storm_done, NULL,
+                          &call, &err));
+        rpc_crecv(call, on_storm_ack, NULL);
+        for (int n = 0; n < 8; n++) {
+            x = x * 1664525 + 1013904223;
+            enum err_code code = send_heartbeat(call, 0, NULL, NULL);
+            CHECK(code == ERR_OK || code == ERR_CANCELLED);
+            if (x >> 29 == 0)
+                rpc_cancel(call);
+        }
+        rpc_cclose_send(call);
+        rpc_ccall_unref(call);
+    }
+    return NULL;
+}
+
+static void check_storm(enum rpc_where where)
+{
+    fx_new_server(300);
+    struct rpc_method row = fleet_method_attach;
+    row.where = where;
+    rpc_server_add_method(fx.server, &row, on_storm, NULL);
+    fx_start_server();
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, storm, (void *)i) == 0);
+    WAIT_UNTIL(storm_client_ends == THREADS * 100);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    fx_stop();
+    CHECK_U64(storm_server_ends, storm_begun);
+}
+
+TEST(calls_that_threads_start_and_cancel_all_end_inline)
+{
+    check_storm(RPC_INLINE);
+}
+
+TEST(calls_that_threads_start_and_cancel_all_end_on_the_loop)
+{
+    check_storm(RPC_ON_LOOP);
+}
+
 /* ---- server stream: Pull --------------------------------------------------------------------- */
 static uint8_t chunk_bytes[LIMIT_CHUNK_BYTES];
 static atomic_uint blobs_freed;
@@ -444,8 +529,7 @@ TEST(a_server_that_does_not_read_holds_the_sender_back)
     open_push(on_push, &call, &end);
     for (int i = 0; i < 40; i++)
         CHECK(push_chunk(call) == ERR_OK);
-    /* A hundred round trips on the same connection: ample time for whatever may move to have moved.
-     */
+    /* A hundred round trips on the same connection: time for whatever may move to have moved. */
     for (int i = 0; i < 100; i++) {
         struct answer ping = {0};
         fx_submit("", 5000, RPC_INLINE, &ping);
