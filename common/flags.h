@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags: command-line options from a table, strictly.
  *
- * "--name value", "--name=value"; a switch takes no value. Unknown options are refused with the nearest known
+ * "--name value", "--name=value"; a switch takes no value; an option is given at most once; "--" ends the options.
+ * A value that begins with "--" needs the "=". A table with a flag named "help" answers --help itself.
+ * Nothing is stored when anything is refused. At most 64 flags. Unknown options are refused with the nearest known
  * name; a bad value names the option, the value and what was wanted. --help prints the table and exits 0;
  * --version prints the version and exits 0.
  *

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job_spec: a job's JSON into a checked struct. All checks of a job that need no cluster are here.
  *
+ * A job of model noop has no data: dataset.source is "none" (or dataset is left out), epochs is 1, max_steps is
+ * given, and dataset.records and batch_size are set so that an epoch has max_steps steps.
+ *
  * Unknown fields are refused with the nearest known name; every error begins with the JSON path, shows the
  * value and says what was wanted: `optimizer.momentum: 1.5: want a number from 0 to less than 1`.
  * docs/job-spec.md lists every field with type, default, range and meaning.
@@ -22,8 +25,8 @@ struct dataset_spec {
     enum data_source source;
     char *images;              /* idx: path of the images, plain or gzip */
     char *labels;
-    uint64_t records;          /* synthetic: required; idx: 0 = read from the header */
-    uint32_t batch_size;       /* 1 to 65536 */
+    uint64_t records;          /* synthetic: required; idx: 0 = read from the header; none: max_steps */
+    uint32_t batch_size;       /* 1 to 65536; none: 1 */
     uint64_t shuffle_buffer;   /* records of a window; 0: file order */
     uint32_t height;           /* synthetic: 28 */
     uint32_t width;            /* synthetic: 28 */
@@ -100,6 +103,10 @@ MUST_CHECK enum err_code job_spec_parse(const char *json, size_t bytes, struct j
                                         struct err *err);
 void job_spec_free(struct job_spec *spec);
 DEFINE_AUTO(job_spec)
+
+/* The dotted names of all fields that the parser knows ("dataset.batch_size"), one after another; NULL past
+ * the last. For documentation and its test. */
+const char *job_spec_field(size_t field_index);
 
 const char *optimizer_name(enum optimizer_kind kind);
 uint32_t optimizer_slot_count(enum optimizer_kind kind); /* f32 slots per element: sgd 0, momentum 1, adam 2 */

@@ -93,8 +93,14 @@ struct rpc_server_options {
 };
 MUST_CHECK enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_options *options,
                                         struct rpc_server **ret_server, struct err *err);
-/* Before start. The table is static storage. */
+/* Before start. The rows are copied; the strings and descriptors they point to are static storage. */
 void rpc_server_add(struct rpc_server *server, const struct rpc_method *methods, size_t count);
+/* One row of a const table (proto/methods.h) with the handler filled in. */
+void rpc_server_add_method(struct rpc_server *server, const struct rpc_method *method,
+                           void (*on_call)(struct rpc_call *call, const struct rpc_in *request, void *arg),
+                           void *arg);
+/* Names of the services added, in that order, each once; NULL past the last. */
+const char *rpc_server_service(const struct rpc_server *server, size_t index);
 /* address "host:port"; port 0 picks one. A port in use: ERR_EXISTS naming the address. */
 MUST_CHECK enum err_code rpc_server_listen(struct rpc_server *server, const char *address,
                                            uint16_t *ret_port, struct err *err);

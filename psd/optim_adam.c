@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* optim_adam: two slots, the running mean and the running mean of squares. */
+#include "psd/optim.h"
+#include "psd/optim_elem.h"
+
+OPTIM_FN void adam(const float *restrict w, const float *restrict g, float *restrict m,
+                   float *restrict v, float *restrict next, size_t count, float alpha, float rest1,
+                   float rest2, float epsilon)
+{
+    for (size_t i = 0; i < count; i++)
+        next[i] = optim_elem_adam(w[i], g[i], &m[i], &v[i], alpha, rest1, rest2, epsilon);
+}
+OPTIM_VARIANTS(adam,
+               (const float *restrict w, const float *restrict g, float *restrict m,
+                float *restrict v, float *restrict next, size_t count, float alpha, float rest1,
+                float rest2, float epsilon),
+               (w, g, m, v, next, count, alpha, rest1, rest2, epsilon))
+
+static void apply(const struct optimizer_spec *spec, const struct optim_args *args,
+                  enum optim_isa isa)
+{
+    double t = (double)(args->applied + 1);
+    double alpha = args->rate * sqrt(1.0 - pow(spec->beta2, t)) / (1.0 - pow(spec->beta1, t));
+    OPTIM_DISPATCH(adam, isa, args->values, args->grads, args->slots[0], args->slots[1], args->next,
+                   args->count, (float)alpha, (float)(1.0 - spec->beta1),
+                   (float)(1.0 - spec->beta2), (float)spec->epsilon);
+}
+
+const struct optim optim_adam = {
+    .kind = OPTIMIZER_ADAM, .slot_count = 2, .slot_names = {"adam_m", "adam_v"}, .apply = apply};

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster: members and who is missing; with --wait, a barrier for scripts that have just started a
+ * cluster. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "trainctl/ctl.h"
+#include "trainctl/job_json.h"
+#include "trainctl/text_table.h"
+
+#define POLL_MS 20
+
+static void print_cluster(const struct steadfast_cluster *cluster)
+{
+    static const char *const heads[] = {"NAME",    "ROLE",   "STATE",   "ADDRESS", ">PID",
+                                        ">MEMORY", ">STEPS", ">FLYING", "DEVICES"};
+    AUTO(text_table) table = text_table_new(heads, ARRAY_SIZE(heads));
+    for (size_t i = 0; i < cluster->member_count; i++) {
+        const struct steadfast_member *member = &cluster->members[i];
+        char devices[TEXT_CELL_SIZE] = "";
+        for (size_t d = 0; d < member->device_count; d++) {
+            size_t used = strlen(devices);
+            snprintf(devices + used, sizeof(devices) - used, "%s%s", d ? " " : "",
+                     member->devices[d]);
+        }
+        bool is_server = strcmp(member->role, "ps") == 0;
+        char bytes[32];
+        text_bytes(is_server ? member->held_bytes : member->memory_bytes, bytes, sizeof(bytes));
+        text_table_add(table, "%s", member->name);
+        text_table_add(table, "%s", member->role);
+        text_table_add(table, "%s", member->state);
+        text_table_add(table, "%s", member->address);
+        text_table_add(table, "%" PRIu64, member->pid);
+        text_table_add(table, "%s", bytes);
+        text_table_add(table, "%" PRIu64, member->steps_done);
+        text_table_add(table, "%u", member->in_flight);
+        text_table_add(table, "%s", devices);
+    }
+    text_table_print(table, "", stdout);
+    for (size_t i = 0; i < cluster->missing_count; i++)
+        printf("missing: %s\n", cluster->missing[i]);
+}
+
+int cmd_cluster(struct ctl *ctl)
+{
+    int rc = ctl_connect(ctl);
+    if (rc != CTL_OK)
+        return rc;
+    uint64_t deadline_ns = clock_now_ns() + ctl->wait_s * NS_PER_S;
+    for (;;) {
+        struct steadfast_error err;
+        struct steadfast_cluster *cluster;
+        uint64_t now_ns = clock_now_ns();
+        uint32_t left_ms =
+            now_ns < deadline_ns ? (uint32_t)((deadline_ns - now_ns) / NS_PER_MS) : 0;
+        uint32_t timeout_ms = ctl->wait_s ? MAX(left_ms, 1u) : ctl_timeout_ms(ctl);
+        if (steadfast_cluster(ctl->client, timeout_ms, &cluster, &err) != STEADFAST_OK)
+            return ctl_fail(ctl, &err);
+        bool is_complete = cluster->missing_count == 0;
+        bool is_late = clock_now_ns() >= deadline_ns;
+        if (ctl->wait_s == 0 || is_complete || is_late) {
+            if (ctl->is_json)
+                job_json_print(job_json_cluster(cluster), false, stdout);
+            else
+                print_cluster(cluster);
+            steadfast_cluster_free(cluster);
+            return ctl->wait_s && !is_complete ? CTL_FAILED : CTL_OK;
+        }
+        steadfast_cluster_free(cluster);
+        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * (long)NS_PER_MS}, NULL);
+    }
+}

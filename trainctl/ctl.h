@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctl: what all commands of trainctl share: options, the connection, exit codes and how errors are
+ * said.
+ *
+ * Output of a command goes to stdout, errors and notes about the connection to stderr. With --json
+ * stdout holds JSON only, and an error is one object on stderr: {"error": {"code": "NOT_FOUND",
+ * "text": "..."}}.
+ *
+ * Thread  main. A command returns its exit code; it does not exit.
+ */
+#ifndef TRAINCTL_CTL_H
+#define TRAINCTL_CTL_H
+
+#include "client/steadfast.h"
+#include "common/base.h"
+#include "common/err.h"
+
+/* In --help and README.md too: scripts depend on them. */
+enum ctl_exit {
+    CTL_OK = 0,
+    CTL_FAILED = 1,      /* the operation or the job failed */
+    CTL_USAGE = 2,       /* wrong usage, or a job file that is not valid: nothing was started */
+    CTL_UNREACHABLE = 3, /* no answer from the coordinator in time */
+    CTL_JOB_CANCELLED = 4,
+    CTL_INTERRUPTED = 130,
+};
+
+#define CTL_WORDS_MAX 4 /* command and its arguments */
+
+struct ctl {
+    const char *coordinator; /* host:port; NULL: none was named */
+    uint32_t timeout_s;      /* for the coordinator to answer */
+    uint32_t reconnect_s;    /* how long a watch survives without one */
+    uint32_t wait_s;         /* cluster --wait; 0: do not */
+    uint32_t interval_ms;    /* of a watch; 0: the command's choice */
+    bool is_json;
+    bool wants_watch;
+    bool wants_resume;
+    bool is_terminal; /* stdout is one */
+    const char *words[CTL_WORDS_MAX];
+    size_t word_count;
+    struct steadfast_client *client; /* NULL before ctl_connect */
+};
+
+/* The whole program; main() is this. */
+int ctl_run(int argc, char **argv);
+
+/* CTL_OK: ctl->client is there (not yet connected). Else the reason was said. */
+MUST_CHECK int ctl_connect(struct ctl *ctl);
+uint32_t ctl_timeout_ms(const struct ctl *ctl);
+/* Says the error and returns the exit code that belongs to its code. */
+int ctl_fail(const struct ctl *ctl, const struct steadfast_error *err);
+int ctl_fail_err(const struct ctl *ctl, const struct err *err);
+/* A job file, checked without any connection; free() the text. CTL_USAGE: said what is wrong with
+ * it. */
+MUST_CHECK int ctl_read_job_file(const struct ctl *ctl, const char *path, char **ret_text);
+int ctl_exit_of_state(enum steadfast_job_state state); /* of a job that has ended */
+
+int cmd_submit(struct ctl *ctl);
+int cmd_list(struct ctl *ctl);
+int cmd_status(struct ctl *ctl);
+int cmd_watch(struct ctl *ctl);
+int cmd_cancel(struct ctl *ctl);
+int cmd_checkpoint(struct ctl *ctl);
+int cmd_export(struct ctl *ctl);
+int cmd_cluster(struct ctl *ctl);
+int cmd_plan(struct ctl *ctl);
+/* Watches the job until it ended; cmd_submit --watch goes on with it. */
+int watch_job(struct ctl *ctl, const char *job);
+
+#endif
