@@ -41,7 +41,7 @@ CPPFLAGS_ALL := -D_GNU_SOURCE -I. -I$B/gen $(CPPFLAGS)
 # -ffp-contract=off: the same bits from every instruction set the run-time dispatch picks.
 CFLAGS_ALL := -std=gnu17 $(OPT) -g -ffp-contract=off -fno-math-errno -pthread $(SANFLAGS) $(CFLAGS)
 LDFLAGS_ALL := -pthread $(SANFLAGS) -Wl,--as-needed $(LDFLAGS)
-LDLIBS := -lgrpc -lgpr -lprotobuf-c -luv -ljansson -lsqlite3 -lz -ldnnl -lm
+LDLIBS := -lgrpc -lgpr -lprotobuf-c -luv -ljansson -lsqlite3 -lz -ldnnl -lgomp -lm
 
 DIRS := common proto models kernels kernels/ref kernels/cpu kernels/fake client coordinatord psd workerd trainctl
 DAEMONS := coordinatord psd workerd trainctl
@@ -90,8 +90,8 @@ $B/obj/%.o: %.c $(STAMP) | $(GEN_HDR) $(DESCSET)
 	$(if $(filter 1,$(V)),,@echo '  CC      $<')
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
 
-# The optimizer and vector loops are the only code where the compiler's vectoriser carries the speed.
-$B/obj/psd/optim%.o $B/obj/kernels/vec.o: CFLAGS_ALL += $(if $(SAN),,-O3)
+# The optimizer, vector and device loops are the only code where the compiler's vectoriser carries the speed.
+$B/obj/psd/optim%.o $B/obj/kernels/vec.o $B/obj/kernels/cpu/cpu_kernels.o: CFLAGS_ALL += $(if $(SAN),,-O3)
 
 $(LIB): $(OBJ) $(GEN_OBJ)
 	@rm -f $@

@@ -9,10 +9,12 @@
 #define LIMIT_RPC_ARENA_BYTES (16u << 20)      /* protobuf-c expands hostile input up to 68 times */
 #define LIMIT_RPC_DETAILS_BYTES 4096           /* details over about 8 KiB turn into another error */
 #define LIMIT_RPC_QUEUED_BYTES (64u << 20)     /* of one stream's send queue */
-#define LIMIT_RPC_WINDOW_BYTES (8u << 20)      /* unread bytes of one stream: 25-100 Gb/s at LAN latency */
+#define LIMIT_RPC_WINDOW_BYTES (4u << 20)      /* unread bytes of one stream: 25 Gb/s over 1 ms */
 #define LIMIT_RPC_STREAMS 1024                 /* calls at once on one connection; a worker needs tens */
 #define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
+#define LIMIT_HEALTH_SERVICES 16               /* with a health status; a daemon has a handful */
+#define LIMIT_HEALTH_WATCHERS 256              /* load balancers and monitors of one daemon */
 
 /* cluster */
 #define LIMIT_SERVERS 256
@@ -49,6 +51,7 @@
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
+#define LIMIT_MANIFEST_SLICES (4 * LIMIT_SLICES) /* slices of the plan, some of them in pieces */
 #define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
 
 /* parameter server */
@@ -69,6 +72,9 @@
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
 #define LIMIT_TICKETS_PER_MESSAGE 256
 #define LIMIT_REPORTS_PER_MESSAGE 256
+
+/* data */
+#define LIMIT_IDX_BYTES (16ull << 30)          /* of one idx file in memory; the largest public one (EMNIST) has 0.6 GiB */
 
 /* time, ms */
 #define DEFAULT_HEARTBEAT_MS 250

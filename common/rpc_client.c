@@ -39,7 +39,8 @@ struct rpc_ccall {
     grpc_byte_buffer *request;
     grpc_byte_buffer *reply;
     struct rpc_msg reply_msg;
-    struct err malformed; /* set on the io thread: why we cancelled it ourselves */
+    atomic_bool is_cancelled; /* by the caller */
+    struct err malformed;     /* set on the io thread: why we cancelled it ourselves */
     struct err status;
 };
 
@@ -206,10 +207,15 @@ static void read_status(struct rpc_ccall *call)
         call->status.code = ERR_OK;
     else if (find_error_name(&call->trailing, name, sizeof(name)) && err_from_name(name) != ERR_OK)
         err_set(&call->status, err_from_name(name), "%.*s", len, text);
-    else
-        err_set(&call->status, err_from_grpc((int)call->code), "%s %s/%s: %.*s (gRPC status %d)",
-                call->channel->target, call->method->service, call->method->name, len, text,
-                (int)call->code);
+    else {
+        /* A server that shuts down drops what just came in as CANCELLED, without a word of ours. To
+         * the caller that is a peer that went away. */
+        enum err_code code = err_from_grpc((int)call->code);
+        if (code == ERR_CANCELLED && !atomic_load(&call->is_cancelled))
+            code = ERR_UNAVAILABLE;
+        err_set(&call->status, code, "%s %s/%s: %.*s (gRPC status %d)", call->channel->target,
+                call->method->service, call->method->name, len, text, (int)call->code);
+    }
 }
 
 static void on_status(struct rpc_op *op, bool ok)
@@ -409,6 +415,7 @@ void rpc_crecv(struct rpc_ccall *call,
 
 void rpc_cancel(struct rpc_ccall *call)
 {
+    atomic_store(&call->is_cancelled, true);
     rpc_stream_cancel(&call->stream, GRPC_STATUS_CANCELLED, "cancelled by the caller");
 }
 

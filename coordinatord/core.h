@@ -374,6 +374,7 @@ struct core_member_view {
     uint64_t steps_done;
     uint64_t silent_ns;
     uint64_t held_bytes;
+    uint32_t shard_count;
 };
 /* Job by number; false when there is none. The view lives until the next event. */
 bool core_job_view(struct core *core, uint64_t now_ns, uint64_t job,

@@ -189,6 +189,8 @@ struct job {
     struct job_server *servers;
     size_t server_count;
     uint32_t placed_shards;
+    uint64_t placed_seq;  /* of the record of the placement; the orders go out when it is durable */
+    bool is_ordered;
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
                                    again */

@@ -469,8 +469,16 @@ static void leave_waiting(struct core *core, struct job *job)
     begin_looking(core, job);
 }
 
+/* A generation is used only after the ledger has it: a coordinator that dies before that would count to the same
+ * number again, for another content. */
 static void check_placed(struct core *core, struct job *job)
 {
+    if (core->written_seq < job->placed_seq)
+        return;
+    if (!job->is_ordered) {
+        job->is_ordered = true;
+        core_order_all(core, ORDER_CREATE, job, 0);
+    }
     for (size_t i = 0; i < job->server_count; i++)
         if (!job->servers[i].is_created)
             return;

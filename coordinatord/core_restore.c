@@ -29,9 +29,9 @@ void core_on_planned(struct core *core, uint64_t now_ns, uint64_t number, uint64
         }
         struct core_record record = {
             .kind = CORE_REC_PLACED, .job = number, .number = generation, .text = servers};
-        core_record(core, &record);
+        job->placed_seq = core_record(core, &record);
+        job->is_ordered = false;
         core_job_set_phase(core, job, PHASE_PLACING);
-        core_order_all(core, ORDER_CREATE, job, 0);
     }
     core_event_end(core);
 }

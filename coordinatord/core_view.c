@@ -193,6 +193,7 @@ bool core_member_view(const struct core *core, uint64_t now_ns, size_t member_in
         .steps_done = member->steps_done,
         .silent_ns = now_ns > member->heard_ns ? now_ns - member->heard_ns : 0,
         .held_bytes = member->held_bytes,
+        .shard_count = member->shard_count,
     };
     return true;
 }

@@ -23,7 +23,7 @@
 #ifndef PSD_SHARD_H
 #define PSD_SHARD_H
 
-#include "psd/task_thread.h"
+#include "common/task_thread.h"
 #include "psd/values.h"
 
 struct shard;

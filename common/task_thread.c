@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* task_thread: a box and the thread that empties it. */
-#include "psd/task_thread.h"
+#include "common/task_thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>

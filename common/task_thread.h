@@ -7,8 +7,8 @@
  * it, and joins; the posters have stopped before that. Errors  ERR_FULL: the poster keeps the task.
  * ERR_CANCELLED: closing.
  */
-#ifndef PSD_TASK_THREAD_H
-#define PSD_TASK_THREAD_H
+#ifndef COMMON_TASK_THREAD_H
+#define COMMON_TASK_THREAD_H
 
 #include "common/mbox.h"
 
