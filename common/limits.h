@@ -48,6 +48,10 @@
 #define LIMIT_PATH_BYTES 3840                  /* PATH_MAX of 4096 less room for our file names */
 #define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
 
+/* models */
+#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
+#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
+
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
@@ -64,8 +68,6 @@
 #define LIMIT_ORDERS_WAITING 1024              /* of one server; a coordinator has a few a job */
 
 /* models */
-#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
-#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
 
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
