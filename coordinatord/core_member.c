@@ -161,7 +161,6 @@ static void begin_session(struct core *core, struct member *member, const struct
     member->session = ++core->next_session;
     map_put(&core->by_session, member->session, member);
     member->incarnation = hello->incarnation;
-    member->opened_count = 0;
     member->ack_count = 0;
     member->credit = LIMIT_CREDIT_MIN + 1;
     member->rate = 0;
@@ -277,6 +276,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     member->conn = conn;
     member->heard_ns = core->now_ns;
     member->is_stuck = false;
+    member->opened_count = 0; /* what was said on the last stream may not have arrived */
     map_put(&core->by_conn, conn, member);
     core_arm(core, core->now_ns + core->config.lease_ms * NS_PER_MS);
 

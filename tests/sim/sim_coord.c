@@ -294,6 +294,30 @@ static void close_stream(struct sim *sim, const struct core_act *act)
         conn->is_gone_at_core = true; /* a shell may or may not say that the stream ended */
 }
 
+/* Like the shell's, an answer leaves when every record before it is durable. */
+static void hold_reply(struct sim *sim, const struct core_act *act)
+{
+    struct sim_reply *reply = sim_alloc(sizeof(*reply));
+    reply->seq = sim->ledger.next_seq;
+    reply->act = *act;
+    reply->act.text = sim_copy_text(act->text);
+    struct sim_reply **at = &sim->replies;
+    while (*at)
+        at = &(*at)->next;
+    *at = reply;
+    if (sim_ledger_backlog(sim) == 0)
+        sim_coord_written(sim, reply->seq);
+}
+
+void sim_coord_written(struct sim *sim, uint64_t seq)
+{
+    while (sim->replies && sim->replies->seq <= seq) {
+        const struct core_act *act = &sim->replies->act;
+        sim->replies = sim->replies->next;
+        sim_request_answered(sim, act);
+    }
+}
+
 static void carry_out(struct sim *sim, const struct core_act *act)
 {
     struct sim_msg msg = {.job = act->job,
@@ -393,7 +417,7 @@ static void carry_out(struct sim *sim, const struct core_act *act)
         abort_ckpt(sim, act);
         break;
     case CORE_ACT_REPLY:
-        sim_request_answered(sim, act);
+        hold_reply(sim, act);
         break;
     case CORE_ACT_CHANGED:
         break;
@@ -481,6 +505,7 @@ void sim_coord_crash(struct sim *sim)
     sim->result.restarts++;
     core_free(sim->core);
     sim->core = NULL;
+    sim->replies = NULL;
     sim_ledger_crash(sim);
     for (size_t i = 0; i < sim->conn_count; i++)
         sim_conn_break(sim, sim->conns[i]);

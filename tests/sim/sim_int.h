@@ -304,6 +304,12 @@ struct sim_request {
     bool is_answered;
 };
 
+struct sim_reply { /* held back until the ledger has what comes before it */
+    uint64_t seq;
+    struct core_act act;
+    struct sim_reply *next;
+};
+
 struct sim_rates { /* per mille unless said */
     uint32_t push_lost;
     uint32_t answer_lost;
@@ -352,6 +358,7 @@ struct sim {
     struct sim_ledger ledger;
     struct sim_request requests[SIM_REQUESTS_MAX];
     size_t request_count;
+    struct sim_reply *replies;
 
     struct sim_rates rates;
     uint64_t net_ns;
@@ -429,6 +436,7 @@ size_t sim_ledger_backlog(const struct sim *sim);
 /* sim_coord.c */
 void sim_coord_start(struct sim *sim);
 void sim_coord_crash(struct sim *sim);
+void sim_coord_written(struct sim *sim, uint64_t seq);
 void sim_coord_drain(struct sim *sim); /* after every call into the core */
 void sim_coord_message(struct sim *sim, struct sim_conn *conn, const struct sim_msg *msg);
 struct sim_plan *sim_plan_of(struct sim *sim, uint64_t job, uint64_t generation);

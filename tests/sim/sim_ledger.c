@@ -202,6 +202,7 @@ static void confirm(struct sim *sim, size_t count)
     ledger->batch_count = 0;
     sim_trace(sim, "ledger: written up to %llu", (unsigned long long)seq);
     SIM_CORE(sim, core_on_journal_written(sim->core, sim->now_ns, seq));
+    sim_coord_written(sim, seq);
     sim_check_written(sim);
 }
 

@@ -56,7 +56,8 @@ void sim_send_up(struct sim *sim, struct sim_conn *conn, const struct sim_msg *m
 {
     if (conn->is_cut || loses(sim))
         return;
-    conn->up_ns = MAX(conn->up_ns, sim->now_ns + sim_net_delay(sim)) + 1;
+    uint64_t at_ns = sim->now_ns + sim_net_delay(sim);
+    conn->up_ns = MAX(conn->up_ns, at_ns) + 1;
     sim_at(sim, conn->up_ns, deliver_up, conn, sim_copy(msg, sizeof(*msg)), 0, 0);
 }
 
@@ -74,7 +75,8 @@ void sim_send_down(struct sim *sim, struct sim_conn *conn, const struct sim_msg 
 {
     if (conn->is_cut || loses(sim))
         return;
-    conn->down_ns = MAX(conn->down_ns, sim->now_ns + sim_net_delay(sim)) + 1;
+    uint64_t at_ns = sim->now_ns + sim_net_delay(sim);
+    conn->down_ns = MAX(conn->down_ns, at_ns) + 1;
     sim_at(sim, conn->down_ns, deliver_down, conn, sim_copy(msg, sizeof(*msg)), 0, 0);
 }
 
