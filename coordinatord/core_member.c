@@ -18,6 +18,8 @@
 
 #include "coordinatord/core_int.h"
 
+#define LEASE_OVER "the lease was over and the steps were given to others; rejoin"
+
 struct member *core_member_of_conn(struct core *core, uint64_t conn)
 {
     return map_get(&core->by_conn, conn);
@@ -107,6 +109,11 @@ static void goodbye(struct core *core, uint64_t conn, enum err_code code, const 
     act->conn = conn;
     act->code = code;
     act->text = core_arena_text(core, "%s", text);
+}
+
+static void hang_up(struct core *core, uint64_t conn)
+{
+    core_act_add(core, CORE_ACT_HANGUP)->conn = conn;
 }
 
 static void detach(struct core *core, struct member *member)
@@ -252,8 +259,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
         return;
     }
     if (is_same && !core_member_is_here(member) && member->role == CORE_WORKER) {
-        goodbye(core, conn, ERR_STALE,
-                "the lease was over and the steps were given to others; rejoin");
+        goodbye(core, conn, ERR_STALE, LEASE_OVER);
         return;
     }
     if (!is_new && !is_same) {
@@ -263,7 +269,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
                                     hello->address));
         lose(core, member, MEMBER_LOST, "a new process came in its place");
     } else if (is_same && member->state == MEMBER_ATTACHED) {
-        goodbye(core, member->conn, ERR_UNAVAILABLE, "the same process attached again");
+        hang_up(core, member->conn); /* the same process attached again */
     }
     detach(core, member);
     if (!is_same)
@@ -353,6 +359,11 @@ void core_member_check(struct core *core)
             continue;
         uint64_t due_ns = member->heard_ns + lease_ns;
         if (core->now_ns >= due_ns) {
+            /* Its stream may be whole (it was frozen) and has to end, or it would never know. */
+            if (member->conn != CORE_NO_CONN && member->role == CORE_WORKER)
+                goodbye(core, member->conn, ERR_STALE, LEASE_OVER);
+            else if (member->conn != CORE_NO_CONN)
+                hang_up(core, member->conn);
             lose(core, member, MEMBER_LOST, "silent past its lease");
             continue;
         }

@@ -276,8 +276,8 @@ static void send_act(struct sim *sim, const struct core_act *act, struct sim_msg
     if (!conn || conn->core_life != sim->core_life)
         sim_fail(sim, "action %d goes to stream %llu, which never was", (int)act->kind,
                  (unsigned long long)act->conn);
-    if (conn->is_closed && act->kind != CORE_ACT_GOODBYE)
-        sim_fail(sim, "action %d goes to %s after its goodbye", (int)act->kind, conn->member->name);
+    if (conn->is_closed)
+        sim_fail(sim, "action %d goes to %s after its stream was ended", (int)act->kind, conn->member->name);
     sim_send_down(sim, conn, &msg);
 }
 
@@ -337,6 +337,11 @@ static void carry_out(struct sim *sim, const struct core_act *act)
         break;
     case CORE_ACT_GOODBYE:
         msg.kind = SIM_DOWN_GOODBYE;
+        send_act(sim, act, msg);
+        close_stream(sim, act);
+        break;
+    case CORE_ACT_HANGUP:
+        msg.kind = SIM_DOWN_END;
         send_act(sim, act, msg);
         close_stream(sim, act);
         break;

@@ -120,6 +120,7 @@ enum sim_msg_kind {
     SIM_UP_END,
     SIM_DOWN_WELCOME,
     SIM_DOWN_GOODBYE,
+    SIM_DOWN_END,
     SIM_DOWN_TICKETS,
     SIM_DOWN_ACKS,
     SIM_DOWN_REVOKE,
@@ -154,7 +155,7 @@ struct sim_conn {
     uint64_t member_life;
     uint64_t core_life;
     bool is_cut;          /* nothing passes any more */
-    bool is_closed;       /* the core said goodbye on it */
+    bool is_closed;       /* the core ended it */
     bool is_gone_at_core; /* the core was told */
     uint64_t up_ns;       /* latest delivery so far: streams are ordered */
     uint64_t down_ns;

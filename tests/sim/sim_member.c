@@ -164,6 +164,9 @@ void sim_member_message(struct sim *sim, struct sim_member *member, const struct
         member->conn = NULL;
         sim_member_rejoin(sim, member, sim_between(sim, 1, 50) * NS_PER_MS);
         return;
+    } else if (msg->kind == SIM_DOWN_END) {
+        sim_conn_break(sim, member->conn); /* whose notice dials again */
+        return;
     }
     if (member->role == CORE_WORKER)
         sim_worker_message(sim, CONTAINER_OF(member, struct sim_worker, m), msg);
