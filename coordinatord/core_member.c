@@ -143,8 +143,8 @@ static void lose(struct core *core, struct member *member, enum member_state sta
     } else {
         core_notice(core, NULL, "%s at %s is %s (%s)", member->name, member->address,
                     state == MEMBER_LEFT ? "gone" : "lost", why);
+        core_job_server_lost(core, member); /* first: its jobs wait for it, whatever it was asked */
         core_order_fail_server(core, member, ERR_UNAVAILABLE, "the server was lost");
-        core_job_server_lost(core, member);
     }
     core->is_fill_due = true;
 }
