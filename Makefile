@@ -146,10 +146,12 @@ interop: deps
 	@tests/interop/run.sh $B
 
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/systemd/system lib/sysusers.d lib/tmpfiles.d)
 	install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin
 	for u in systemd/*.service systemd/*.target; do \
-	  sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$(basename $$u); done
+	  sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$(basename $$u) || exit 1; done
+	install -m 644 systemd/steadfast.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/steadfast.conf
+	install -m 644 systemd/steadfast.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/steadfast.conf
 
 clean:
 	rm -rf build

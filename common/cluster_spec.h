@@ -17,6 +17,7 @@
 #ifndef COMMON_CLUSTER_SPEC_H
 #define COMMON_CLUSTER_SPEC_H
 
+#include "common/address.h" /* address_split */
 #include "common/base.h"
 #include "common/err.h"
 
@@ -54,8 +55,5 @@ const char *task_role_name(enum task_role role); /* "chief", "ps", ... */
 /* NULL when there is no such task. */
 const struct cluster_task *cluster_spec_find(const struct cluster_spec *spec, enum task_role role,
                                              uint32_t index);
-/* Splits "host:port" or "[v6]:port"; ERR_INVALID says what is wrong with it. */
-MUST_CHECK enum err_code address_split(const char *address, char *ret_host, size_t host_size,
-                                       uint16_t *ret_port, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_spec: one table of fields and one reader for each object of a job.
+/* job_spec: one reader for each object of a job; job_fields has the names.
  *
  * Each reader goes over its object in the same order: names that are known nowhere, then the word
  * that picks the variant (model, source, optimizer, partitioner), then names that are known but not
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/job_fields.h"
 #include "common/json.h"
 
 #define TRY(call)                                                                                  \
@@ -22,35 +23,8 @@
             return try_code_;                                                                      \
     } while (0)
 
-#define BIT(variant) (1u << (variant))
+/* ---- the words ------------------------------------------------------------------------------- */
 
-/* ---- the fields --------------------------------------------------------------------------------
- */
-
-enum model_variant { MODEL_SOFTMAX, MODEL_MLP, MODEL_LENET, MODEL_NOOP };
-
-static const struct json_key job_keys[] = {
-    {"name", JSON_ANY_VARIANT},
-    {"seed", JSON_ANY_VARIANT},
-    {"epochs", JSON_ANY_VARIANT},
-    {"max_steps", JSON_ANY_VARIANT},
-    {"model", JSON_ANY_VARIANT},
-    {"dataset", JSON_ANY_VARIANT},
-    {"eval_dataset", JSON_ANY_VARIANT},
-    {"optimizer", JSON_ANY_VARIANT},
-    {"consistency", JSON_ANY_VARIANT},
-    {"placement", JSON_ANY_VARIANT},
-    {"variable_partitioner", JSON_ANY_VARIANT},
-    {"checkpoint", JSON_ANY_VARIANT},
-    {"steps", JSON_ANY_VARIANT},
-};
-
-static const struct json_key model_keys[] = {
-    {"name", JSON_ANY_VARIANT},
-    {"num_classes", BIT(MODEL_SOFTMAX) | BIT(MODEL_MLP) | BIT(MODEL_LENET)},
-    {"hidden", BIT(MODEL_MLP)},
-};
-static const char *const model_of[] = {"model softmax", "model mlp", "model lenet", "model noop"};
 /* models/model.h says what each builder makes. */
 static const struct json_word model_words[] = {
     {"softmax", MODEL_SOFTMAX},
@@ -73,19 +47,6 @@ static const struct json_word model_words[] = {
     {"nasnet", -1},
 };
 
-static const struct json_key dataset_keys[] = {
-    {"source", JSON_ANY_VARIANT},
-    {"images", BIT(DATA_IDX)},
-    {"labels", BIT(DATA_IDX)},
-    {"records", BIT(DATA_IDX) | BIT(DATA_SYNTHETIC)},
-    {"batch_size", BIT(DATA_IDX) | BIT(DATA_SYNTHETIC)},
-    {"shuffle_buffer", BIT(DATA_IDX) | BIT(DATA_SYNTHETIC)},
-    {"height", BIT(DATA_SYNTHETIC)},
-    {"width", BIT(DATA_SYNTHETIC)},
-    {"channels", BIT(DATA_SYNTHETIC)},
-    {"num_classes", BIT(DATA_SYNTHETIC)},
-};
-static const char *const dataset_of[] = {"source idx", "source synthetic", "source none"};
 static const struct json_word source_words[] = {
     {"idx", DATA_IDX},   {"synthetic", DATA_SYNTHETIC},
     {"none", DATA_NONE}, {"tfrecord", -1},
@@ -94,16 +55,6 @@ static const struct json_word source_words[] = {
     {"safetensors", -1},
 };
 
-static const struct json_key optimizer_keys[] = {
-    {"name", JSON_ANY_VARIANT},
-    {"learning_rate", JSON_ANY_VARIANT},
-    {"momentum", BIT(OPTIMIZER_MOMENTUM)},
-    {"nesterov", BIT(OPTIMIZER_MOMENTUM)},
-    {"beta1", BIT(OPTIMIZER_ADAM)},
-    {"beta2", BIT(OPTIMIZER_ADAM)},
-    {"epsilon", BIT(OPTIMIZER_ADAM)},
-};
-static const char *const optimizer_of[] = {"optimizer sgd", "optimizer momentum", "optimizer adam"};
 static const struct json_word optimizer_words[] = {
     {"sgd", OPTIMIZER_SGD},
     {"momentum", OPTIMIZER_MOMENTUM},
@@ -116,21 +67,12 @@ static const struct json_word optimizer_words[] = {
     {"lamb", -1},
 };
 
-enum rate_variant { RATE_CONSTANT, RATE_PIECEWISE };
-static const struct json_key rate_keys[] = {
-    {"name", JSON_ANY_VARIANT},
-    {"value", BIT(RATE_CONSTANT)},
-    {"boundaries", BIT(RATE_PIECEWISE)},
-    {"values", BIT(RATE_PIECEWISE)},
-};
-static const char *const rate_of[] = {"schedule constant", "schedule piecewise"};
 static const struct json_word rate_words[] = {
     {"constant", RATE_CONSTANT}, {"piecewise", RATE_PIECEWISE},
     {"exponential", -1},         {"cosine", -1},
     {"polynomial", -1},          {"warmup", -1},
 };
 
-static const struct json_key consistency_keys[] = {{"mode", JSON_ANY_VARIANT}};
 static const struct json_word consistency_words[] = {
     {"async", CONSISTENCY_ASYNC}, {"sync", -1}, {"ssp", -1}, {"bsp", -1}, {"sync_backup", -1},
 };
@@ -140,15 +82,6 @@ static const struct json_word placement_words[] = {
     {"round_robin", PLACEMENT_ROUND_ROBIN},
 };
 
-static const struct json_key partitioner_keys[] = {
-    {"name", JSON_ANY_VARIANT},
-    {"num_shards", BIT(PARTITION_FIXED)},
-    {"min_shard_bytes", BIT(PARTITION_MIN_SIZE)},
-    {"max_shard_bytes", BIT(PARTITION_MAX_SIZE)},
-    {"max_shards", BIT(PARTITION_MIN_SIZE) | BIT(PARTITION_MAX_SIZE)},
-};
-static const char *const partitioner_of[] = {"partitioner none", "partitioner fixed_shards",
-                                             "partitioner min_size", "partitioner max_size"};
 static const struct json_word partitioner_words[] = {
     {"none", PARTITION_NONE},
     {"fixed_shards", PARTITION_FIXED},
@@ -156,78 +89,18 @@ static const struct json_word partitioner_words[] = {
     {"max_size", PARTITION_MAX_SIZE},
 };
 
-static const struct json_key checkpoint_keys[] = {
-    {"directory", JSON_ANY_VARIANT},
-    {"every_steps", JSON_ANY_VARIANT},
-    {"max_to_keep", JSON_ANY_VARIANT},
-};
-
-static const struct json_key steps_keys[] = {
-    {"max_attempts", JSON_ANY_VARIANT},
-    {"on_error", JSON_ANY_VARIANT},
-    {"deadline_ms", JSON_ANY_VARIANT},
-};
 static const struct json_word on_error_words[] = {
     {"abort", STEP_ERROR_ABORT},
     {"retry", STEP_ERROR_RETRY},
     {"skip", STEP_ERROR_SKIP},
 };
 
-static const struct {
-    const char *prefix;
-    const struct json_key *keys;
-    size_t key_count;
-} field_tables[] = {
-    {"", job_keys, ARRAY_SIZE(job_keys)},
-    {"model.", model_keys, ARRAY_SIZE(model_keys)},
-    {"dataset.", dataset_keys, ARRAY_SIZE(dataset_keys)},
-    {"eval_dataset.", dataset_keys, ARRAY_SIZE(dataset_keys)},
-    {"optimizer.", optimizer_keys, ARRAY_SIZE(optimizer_keys)},
-    {"optimizer.learning_rate.", rate_keys, ARRAY_SIZE(rate_keys)},
-    {"consistency.", consistency_keys, ARRAY_SIZE(consistency_keys)},
-    {"variable_partitioner.", partitioner_keys, ARRAY_SIZE(partitioner_keys)},
-    {"checkpoint.", checkpoint_keys, ARRAY_SIZE(checkpoint_keys)},
-    {"steps.", steps_keys, ARRAY_SIZE(steps_keys)},
-};
-
 const char *job_spec_field(size_t field_index)
 {
-    static _Thread_local char name[64];
-    for (size_t t = 0; t < ARRAY_SIZE(field_tables); t++) {
-        if (field_index < field_tables[t].key_count) {
-            snprintf(name, sizeof(name), "%s%s", field_tables[t].prefix,
-                     field_tables[t].keys[field_index].name);
-            return name;
-        }
-        field_index -= field_tables[t].key_count;
-    }
-    return NULL;
+    return job_fields_name(field_index);
 }
 
-/* ---- small readers: a field that is absent keeps its default
- * ------------------------------------- */
-
-/* Known nowhere at this place. What is a field of another object is named with it. */
-static enum err_code check_names(const struct json_at *at, const struct json_key *keys,
-                                 size_t key_count, struct err *err)
-{
-    void *cursor = NULL;
-    struct json_at member;
-    while (json_at_is_object(at) && json_at_next(at, &cursor, &member)) {
-        const char *elsewhere = NULL;
-        bool is_here = false;
-        for (size_t k = 0; k < key_count; k++)
-            is_here = is_here || strcmp(keys[k].name, member.key) == 0;
-        for (size_t t = 0; t < ARRAY_SIZE(field_tables); t++)
-            for (size_t k = 0; k < field_tables[t].key_count && !elsewhere; k++)
-                if (strcmp(field_tables[t].keys[k].name, member.key) == 0)
-                    elsewhere = field_tables[t].prefix;
-        if (!is_here && elsewhere)
-            return json_at_refuse(&member, err, "unknown name; did you mean \"%s%s\"?", elsewhere,
-                                  member.key);
-    }
-    return json_at_keys(at, keys, key_count, JSON_ANY_VARIANT, NULL, err);
-}
+/* ---- small readers: a field that is absent keeps its default --------------------------------- */
 
 static enum err_code opt_u32(const struct json_at *at, const char *key, uint32_t min, uint32_t max,
                              uint32_t *ret_value, struct err *err)
@@ -284,8 +157,7 @@ static enum err_code need_path(const struct json_at *at, const char *key, char *
     return json_at_string(&member, 2, LIMIT_PATH_BYTES, ret_path, err);
 }
 
-/* ---- the objects -------------------------------------------------------------------------------
- */
+/* ---- the objects ----------------------------------------------------------------------------- */
 
 static enum err_code read_name(const struct json_at *job, char **ret_name, struct err *err)
 {
@@ -333,9 +205,9 @@ static enum err_code read_model(const struct json_at *job, struct model_spec *sp
                                 int *ret_variant, struct err *err)
 {
     struct json_at at = json_at_member(job, "model");
-    TRY(check_names(&at, model_keys, ARRAY_SIZE(model_keys), err));
+    TRY(job_fields_check(&at, FIELDS_MODEL, err));
     TRY(need_word(&at, "name", model_words, ARRAY_SIZE(model_words), ret_variant, err));
-    TRY(json_at_keys(&at, model_keys, ARRAY_SIZE(model_keys), BIT(*ret_variant), model_of, err));
+    TRY(job_fields_check_variant(&at, FIELDS_MODEL, (unsigned)*ret_variant, err));
     struct json_at name = json_at_member(&at, "name");
     TRY(json_at_string(&name, 1, LIMIT_NAME_BYTES, &spec->name, err));
     if (*ret_variant == MODEL_NOOP)
@@ -375,7 +247,7 @@ static enum err_code read_dataset(const struct json_at *at, bool is_eval,
                                   const struct model_spec *model, struct dataset_spec *spec,
                                   struct err *err)
 {
-    TRY(check_names(at, dataset_keys, ARRAY_SIZE(dataset_keys), err));
+    TRY(job_fields_check(at, FIELDS_DATASET, err));
     int source = 0;
     TRY(need_word(at, "source", source_words, ARRAY_SIZE(source_words), &source, err));
     spec->source = (enum data_source)source;
@@ -383,7 +255,7 @@ static enum err_code read_dataset(const struct json_at *at, bool is_eval,
     if (source == DATA_NONE && is_eval)
         return json_at_fail(&source_at, err,
                             "idx or synthetic: there must be something to evaluate");
-    TRY(json_at_keys(at, dataset_keys, ARRAY_SIZE(dataset_keys), BIT(source), dataset_of, err));
+    TRY(job_fields_check_variant(at, FIELDS_DATASET, (unsigned)source, err));
     struct json_at shuffle = json_at_member(at, "shuffle_buffer");
     if (is_eval && shuffle.value)
         return json_at_refuse(&shuffle, err,
@@ -411,10 +283,10 @@ static enum err_code read_rate(const struct json_at *optimizer, struct rate_spec
     if (!json_at_is_object(&at))
         return json_at_double(&at, range, &rate->constant, err);
 
-    TRY(check_names(&at, rate_keys, ARRAY_SIZE(rate_keys), err));
+    TRY(job_fields_check(&at, FIELDS_RATE, err));
     int variant = 0;
     TRY(need_word(&at, "name", rate_words, ARRAY_SIZE(rate_words), &variant, err));
-    TRY(json_at_keys(&at, rate_keys, ARRAY_SIZE(rate_keys), BIT(variant), rate_of, err));
+    TRY(job_fields_check_variant(&at, FIELDS_RATE, (unsigned)variant, err));
     if (variant == RATE_CONSTANT) {
         struct json_at value = json_at_member(&at, "value");
         return json_at_double(&value, range, &rate->constant, err);
@@ -450,12 +322,11 @@ static enum err_code read_optimizer(const struct json_at *job, struct optimizer_
     static const struct json_range below_one = {.min = 0, .max = 1, .is_max_open = true};
     static const struct json_range epsilon_range = {.min = 1e-30, .max = 1}; /* a normal f32 */
     struct json_at at = json_at_member(job, "optimizer");
-    TRY(check_names(&at, optimizer_keys, ARRAY_SIZE(optimizer_keys), err));
+    TRY(job_fields_check(&at, FIELDS_OPTIMIZER, err));
     int kind = 0;
     TRY(need_word(&at, "name", optimizer_words, ARRAY_SIZE(optimizer_words), &kind, err));
     spec->kind = (enum optimizer_kind)kind;
-    TRY(json_at_keys(&at, optimizer_keys, ARRAY_SIZE(optimizer_keys), BIT(kind), optimizer_of,
-                     err));
+    TRY(job_fields_check_variant(&at, FIELDS_OPTIMIZER, (unsigned)kind, err));
     TRY(read_rate(&at, &spec->learning_rate, err));
     TRY(opt_double(&at, "momentum", below_one, &spec->momentum, err));
     TRY(opt_bool(&at, "nesterov", &spec->nesterov, err));
@@ -469,7 +340,7 @@ static enum err_code read_placing(const struct json_at *job, struct job_spec *sp
     int value = CONSISTENCY_ASYNC;
     struct json_at at = json_at_member(job, "consistency");
     if (at.value) {
-        TRY(check_names(&at, consistency_keys, ARRAY_SIZE(consistency_keys), err));
+        TRY(job_fields_check(&at, FIELDS_CONSISTENCY, err));
         TRY(need_word(&at, "mode", consistency_words, ARRAY_SIZE(consistency_words), &value, err));
     }
     spec->consistency = (enum consistency_mode)value;
@@ -484,11 +355,10 @@ static enum err_code read_placing(const struct json_at *job, struct job_spec *sp
     at = json_at_member(job, "variable_partitioner");
     if (!at.value)
         return ERR_OK;
-    TRY(check_names(&at, partitioner_keys, ARRAY_SIZE(partitioner_keys), err));
+    TRY(job_fields_check(&at, FIELDS_PARTITIONER, err));
     int kind = 0;
     TRY(need_word(&at, "name", partitioner_words, ARRAY_SIZE(partitioner_words), &kind, err));
-    TRY(json_at_keys(&at, partitioner_keys, ARRAY_SIZE(partitioner_keys), BIT(kind), partitioner_of,
-                     err));
+    TRY(job_fields_check_variant(&at, FIELDS_PARTITIONER, (unsigned)kind, err));
     part->kind = (enum partitioner_kind)kind;
     part->min_shard_bytes = kind == PARTITION_MIN_SIZE ? 262144 : 0;
     part->max_shards = kind == PARTITION_MIN_SIZE ? 1 : 0;
@@ -507,7 +377,7 @@ static enum err_code read_checkpoint(const struct json_at *job, struct job_spec 
     spec->checkpoint.max_to_keep = 5;
     if (!at.value)
         return ERR_OK;
-    TRY(check_names(&at, checkpoint_keys, ARRAY_SIZE(checkpoint_keys), err));
+    TRY(job_fields_check(&at, FIELDS_CHECKPOINT, err));
     TRY(need_path(&at, "directory", &spec->checkpoint.directory, err));
     TRY(opt_u64(&at, "every_steps", 0, LIMIT_STEPS, &spec->checkpoint.every_steps, err));
     return opt_u32(&at, "max_to_keep", 0, LIMIT_CHECKPOINTS_KEPT, &spec->checkpoint.max_to_keep,
@@ -522,7 +392,7 @@ static enum err_code read_steps(const struct json_at *job, struct job_spec *spec
     spec->steps.deadline_ms = DEFAULT_STEP_DEADLINE_MS;
     if (!at.value)
         return ERR_OK;
-    TRY(check_names(&at, steps_keys, ARRAY_SIZE(steps_keys), err));
+    TRY(job_fields_check(&at, FIELDS_STEPS, err));
     TRY(opt_u32(&at, "max_attempts", 1, LIMIT_STEP_ATTEMPTS, &spec->steps.max_attempts, err));
     struct json_at on_error = json_at_member(&at, "on_error");
     int policy = STEP_ERROR_RETRY;
@@ -599,7 +469,7 @@ static enum err_code read_data(const struct json_at *job, struct job_spec *spec,
 
 static enum err_code read_job(const struct json_at *job, struct job_spec *spec, struct err *err)
 {
-    TRY(check_names(job, job_keys, ARRAY_SIZE(job_keys), err));
+    TRY(job_fields_check(job, FIELDS_JOB, err));
     TRY(read_name(job, &spec->name, err));
     TRY(opt_u64(job, "seed", 0, INT64_MAX, &spec->seed, err));
     TRY(opt_u32(job, "epochs", 1, LIMIT_EPOCHS, &spec->epochs, err));

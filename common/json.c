@@ -23,8 +23,7 @@ struct json_doc {
     char *origin;
 };
 
-/* ---- parsing -----------------------------------------------------------------------------------
- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 /* Habits of other languages, by the word that stands there. */
 static const char *hint_for(const struct json_where *where)
@@ -165,8 +164,7 @@ struct json_at json_doc_root(const struct json_doc *doc)
     return (struct json_at){.parent = NULL, .key = doc->origin, .index = 0, .value = doc->root};
 }
 
-/* ---- places ------------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 struct json_at json_at_member(const struct json_at *at, const char *key)
 {
@@ -220,8 +218,7 @@ const char *json_at_chars(const struct json_at *at)
     return json_string_value(at->value);
 }
 
-/* ---- words for errors --------------------------------------------------------------------------
- */
+/* ---- words for errors ------------------------------------------------------------------------ */
 
 static void append_path(const struct json_at *at, char *path, size_t size)
 {
@@ -315,8 +312,7 @@ static void add_to_list(char *list, size_t size, const char *word, bool is_first
     snprintf(list + used, size - used, "%s%s", is_first ? "" : is_last ? last_joint : ", ", word);
 }
 
-/* ---- readers -----------------------------------------------------------------------------------
- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 static enum err_code fail_unknown(const struct json_at *member, const struct json_key *keys,
                                   size_t key_count, uint32_t variant, struct err *err)

@@ -20,7 +20,8 @@ struct task {
 };
 
 struct task_thread *task_thread_new(const char *name /* at most 15 characters */, size_t capacity);
-/* Closes the box, lets the thread run what is in it, and joins. Posting stays possible and is refused. */
+/* Closes the box, lets the thread run what is in it, and joins. Posting stays possible and is
+ * refused. */
 void task_thread_stop(struct task_thread *thread);
 void task_thread_free(struct task_thread *thread); /* stops it, if that was not done */
 DEFINE_AUTO(task_thread)

@@ -555,10 +555,10 @@ static void check_finishing(struct core *core, struct job *job)
     if (!core_job_is_active(job) || job->phase != PHASE_FINISHING || job->ckpt.phase != CKPT_NONE ||
         job->ckpt.is_wanted)
         return;
-    if (!job->is_accounting_final) {
-        core_audit_start(core, job, true);
+    if (!job->is_accounting_final)
+        core_audit_start(core, job, true); /* without servers it is done at once */
+    if (!job->is_accounting_final)
         return;
-    }
     char reason[160] = "";
     if (job->abandoned_count)
         snprintf(reason, sizeof(reason), "%zu steps were abandoned, the first is %" PRIu64,

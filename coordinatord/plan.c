@@ -9,8 +9,7 @@
 
 enum { ELEMENT_BYTES = 4 }; /* everything a server holds is f32 */
 
-/* ---- splitting ---------------------------------------------------------------------------------
- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 static uint64_t ceil_div(uint64_t a, uint64_t b)
 {
@@ -137,8 +136,7 @@ static enum err_code split_vars(struct plan *plan, const struct partitioner_spec
     return ERR_OK;
 }
 
-/* ---- placing -----------------------------------------------------------------------------------
- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 static enum err_code list_targets(struct plan *plan, const struct plan_server *servers,
                                   struct err *err)
@@ -244,6 +242,7 @@ static void place_by_size(struct plan *plan, struct plan_slice **sorted, struct 
         for (uint32_t s = 1; s < plan->server_count; s++)
             if (is_better(&loads[s], best))
                 best = &loads[s];
+        ASSERT(best->least); /* there is a shard, and one with fewer bytes is better than none */
         put_on(sorted[i], best->least);
         best->bytes += sorted[i]->bytes;
         find_least(best);
@@ -264,8 +263,7 @@ static enum err_code place(struct plan *plan, enum placement_kind placement, str
     return ERR_OK;
 }
 
-/* ---- the plan ----------------------------------------------------------------------------------
- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 static enum err_code copy_vars(struct plan *plan, const struct model_var *vars, size_t var_count,
                                struct err *err)
@@ -379,8 +377,7 @@ void plan_slice_name(const struct plan *plan, size_t slice_index, char *ret_name
         snprintf(ret_name, name_size, "%s/part_%" PRIu32, name, slice->part);
 }
 
-/* ---- the message -------------------------------------------------------------------------------
- */
+/* ---- the message ----------------------------------------------------------------------------- */
 
 static Steadfast__V1__ServerRef *server_to_proto(const struct plan_server *server)
 {
@@ -438,8 +435,8 @@ enum err_code plan_to_proto(const struct plan *plan, const struct plan_server *s
     if (!message)
         return err_set(err, ERR_NO_MEMORY, "out of memory for a plan");
     steadfast__v1__plan__init(message);
-    message->servers = calloc(MAX(plan->server_count, 1), sizeof(*message->servers));
-    message->slices = calloc(MAX(plan->slice_count, 1), sizeof(*message->slices));
+    message->servers = calloc(MAX(plan->server_count, 1), sizeof(Steadfast__V1__ServerRef *));
+    message->slices = calloc(MAX(plan->slice_count, 1), sizeof(Steadfast__V1__Slice *));
     bool is_full = message->servers && message->slices;
     for (uint32_t s = 0; is_full && s < plan->server_count; s++) {
         message->servers[s] = server_to_proto(&servers[s]);

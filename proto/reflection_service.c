@@ -89,14 +89,16 @@ static bool equals(struct bytes b, const char *s)
     return strlen(s) == len && memcmp(b.at, s, len) == 0;
 }
 
-/* Cuts "name" or "name." from the front of symbol; NULL when it does not start so. */
+/* What follows "name." in symbol, "" when symbol is name itself, NULL when it does not start so. */
 static const char *cut(const char *symbol, struct bytes name)
 {
     size_t len = (size_t)(name.end - name.at);
-    if (strncmp(symbol, (const char *)name.at, len) != 0 ||
-        (symbol[len] != '.' && symbol[len] != '\0'))
+    if (strncmp(symbol, (const char *)name.at, len) != 0)
         return NULL;
-    return symbol + len + (symbol[len] == '.');
+    const char *rest = symbol + len;
+    if (*rest == '.' && rest[1] != '\0')
+        return rest + 1;
+    return *rest == '\0' ? rest : NULL;
 }
 
 static bool has_leaf(struct bytes parent, unsigned number, const char *symbol)

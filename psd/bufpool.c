@@ -12,14 +12,17 @@
 
 #include "common/clock.h"
 
-#define HUGE_PAGE  ((size_t)2 << 20)
-#define SMALL_PAGE ((size_t)4096)
+#define HUGE_PAGE     ((size_t)2 << 20)
+#define SMALL_PAGE    ((size_t)4096)
+#define LAST_BUFFER_S 10 /* far beyond the deadline of any slice */
 
 struct budget {
     pthread_mutex_t lock; /* guards used and the list; before any pool's lock */
     uint64_t limit;
+    bool is_soft;
     uint64_t used;
     struct bufpool *pools;
+    pthread_cond_t emptied; /* of pools */
 };
 
 struct pool_buf {
@@ -49,11 +52,13 @@ struct bufpool {
 
 /* ---- budget ------------------------------------------------------------------------------------
  */
-struct budget *budget_new(uint64_t limit_bytes)
+struct budget *budget_new(uint64_t limit_bytes, bool is_soft)
 {
     struct budget *budget = base_alloc(sizeof(*budget));
     budget->limit = limit_bytes;
+    budget->is_soft = is_soft;
     pthread_mutex_init(&budget->lock, NULL);
+    pthread_cond_init(&budget->emptied, NULL);
     return budget;
 }
 
@@ -61,7 +66,14 @@ void budget_free(struct budget *budget)
 {
     if (!budget)
         return;
-    ASSERT(!budget->pools);
+    pthread_mutex_lock(&budget->lock);
+    while (budget->pools)
+        if (pthread_cond_timedwait(&budget->emptied, &budget->lock,
+                                   &(struct timespec){.tv_sec = time(NULL) + LAST_BUFFER_S}) != 0)
+            break;
+    ASSERT(!budget->pools); /* somebody forgot a reference */
+    pthread_mutex_unlock(&budget->lock);
+    pthread_cond_destroy(&budget->emptied);
     pthread_mutex_destroy(&budget->lock);
     free(budget);
 }
@@ -106,10 +118,20 @@ static bool take(struct budget *budget, uint64_t need)
 {
     if (budget->used > budget->limit || need > budget->limit - budget->used)
         trim(budget, need);
-    if (budget->used > budget->limit || need > budget->limit - budget->used)
+    if (!budget->is_soft && (budget->used > budget->limit || need > budget->limit - budget->used))
         return false;
     budget->used += need;
     return true;
+}
+
+/* 0 when it does not fit. */
+size_t bufpool_charge(size_t bytes)
+{
+    size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : SMALL_PAGE;
+    size_t charge;
+    if (__builtin_add_overflow(bytes ? bytes : 1, page - 1, &charge))
+        return 0;
+    return charge & ~(page - 1);
 }
 
 /* ---- pool --------------------------------------------------------------------------------------
@@ -117,12 +139,9 @@ static bool take(struct budget *budget, uint64_t need)
 enum err_code bufpool_new(struct budget *budget, const char *what, size_t bytes,
                           size_t reserved_count, struct bufpool **ret_pool, struct err *err)
 {
-    size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : SMALL_PAGE;
-    size_t charge, total;
-    if (__builtin_add_overflow(bytes ? bytes : 1, page - 1, &charge))
-        return err_set(err, ERR_NO_MEMORY, "%s: buffers of %zu bytes", what, bytes);
-    charge &= ~(page - 1);
-    if (__builtin_mul_overflow(charge, reserved_count, &total))
+    size_t charge = bufpool_charge(bytes);
+    size_t total;
+    if (charge == 0 || __builtin_mul_overflow(charge, reserved_count, &total))
         return err_set(err, ERR_NO_MEMORY, "%s: %zu buffers of %zu bytes", what, reserved_count,
                        bytes);
 
@@ -170,12 +189,14 @@ static void pool_end(struct bufpool *pool)
     if (pool->next_in_budget)
         pool->next_in_budget->prev_in_budget = pool->prev_in_budget;
     budget->used -= MAX(pool->mapped, pool->reserved) * pool->charge;
-    pthread_mutex_unlock(&budget->lock);
-    while (pool->idle) {
+    while (pool->idle) { /* before the budget says that there is room */
         struct pool_buf *buf = pool->idle;
         pool->idle = buf->next;
         unmap(buf);
     }
+    if (!budget->pools)
+        pthread_cond_signal(&budget->emptied);
+    pthread_mutex_unlock(&budget->lock);
     pthread_cond_destroy(&pool->released);
     pthread_mutex_destroy(&pool->lock);
     free(pool->what);

@@ -27,8 +27,12 @@ struct buf {
     size_t bytes; /* as asked for */
 };
 
-struct budget *budget_new(uint64_t limit_bytes);
-void budget_free(struct budget *budget); /* all pools are gone */
+/* A soft budget never refuses: over the limit it only takes idle buffers back, because who uses it
+ * is bounded elsewhere (push_gate). */
+struct budget *budget_new(uint64_t limit_bytes, bool is_soft);
+/* All pools are freed; waits for the buffers that are still out (gRPC lets go of them a little
+ * later than of their call). */
+void budget_free(struct budget *budget);
 DEFINE_AUTO(budget)
 uint64_t budget_used(struct budget *budget);
 uint64_t budget_limit(const struct budget *budget);
@@ -43,6 +47,8 @@ MUST_CHECK enum err_code bufpool_get(struct bufpool *pool, struct buf **ret_buf,
 /* Until a buffer comes back to this pool, or deadline_ns. */
 void bufpool_wait(struct bufpool *pool, uint64_t deadline_ns);
 size_t bufpool_out_count(struct bufpool *pool); /* buffers that somebody holds */
+
+size_t bufpool_charge(size_t bytes); /* what one buffer of that size costs */
 
 struct buf *buf_ref(struct buf *buf);
 void buf_unref(struct buf *buf); /* NULL is fine; never blocks for long; any thread */

@@ -86,16 +86,22 @@ struct shard *shard_new(const struct shard_options *options)
     return shard;
 }
 
+void shard_stop(struct shard *shard)
+{
+    lock(shard);
+    shard->is_stopping = true;
+    unlock(shard);
+    /* Both threads post to each other; what the second still posts to the first is refused, not
+     * lost. */
+    task_thread_stop(shard->thread);
+    task_thread_stop(shard->file_thread);
+}
+
 void shard_free(struct shard *shard)
 {
     if (!shard)
         return;
-    lock(shard);
-    shard->is_stopping = true;
-    unlock(shard);
-    /* Both threads post to each other; what the second still posts to the first is refused, not lost. */
-    task_thread_stop(shard->thread);
-    task_thread_stop(shard->file_thread);
+    shard_stop(shard);
     task_thread_free(shard->thread);
     task_thread_free(shard->file_thread);
     while (shard->jobs)
@@ -204,27 +210,41 @@ static struct shard_job *unlink_job(struct shard *shard, uint64_t job)
     return it;
 }
 
-enum err_code shard_install(struct shard *shard, struct shard_job *take_job, struct err *err)
+enum err_code shard_retire(struct shard *shard, uint64_t job, uint64_t generation,
+                           struct shard_counters *ret_counters, bool *ret_is_here,
+                           bool *ret_was_older, struct err *err)
 {
-    struct shard_job *old = find(shard, take_job->job);
-    if (old && old->generation >= take_job->generation)
+    struct shard_job *old = find(shard, job);
+    if (old && old->generation > generation)
+        return err_set(err, ERR_STALE,
+                       "shard %u: job %" PRIu64 ": generation %" PRIu64
+                       " is here, not replaced by %" PRIu64,
+                       shard->index, job, old->generation, generation);
+    *ret_is_here = old && old->generation == generation;
+    *ret_was_older = old && !*ret_is_here;
+    if (!old || *ret_is_here)
+        return ERR_OK;
+    *ret_counters = (struct shard_counters){.duplicates_refused = old->duplicates_refused,
+                                            .fenced = old->fenced};
+    shard_drop(shard, job);
+    return ERR_OK;
+}
+
+enum err_code shard_install(struct shard *shard, struct shard_job *take_job,
+                            const struct shard_counters *counters, struct err *err)
+{
+    const struct shard_job *old = find(shard, take_job->job);
+    if (old)
         return err_set(err, ERR_STALE,
                        "shard %u: job %" PRIu64 ": generation %" PRIu64
                        " is here, not replaced by %" PRIu64,
                        shard->index, take_job->job, old->generation, take_job->generation);
+    take_job->fenced = counters->fenced;
+    take_job->duplicates_refused = counters->duplicates_refused;
     lock(shard);
-    if (old) {
-        struct shard_job **at = &shard->jobs;
-        while (*at != old)
-            at = &(*at)->next;
-        *at = old->next;
-        take_job->fenced = old->fenced; /* counters belong to the job, not to a generation of it */
-        take_job->duplicates_refused = old->duplicates_refused;
-    }
     take_job->next = shard->jobs;
     shard->jobs = take_job;
     unlock(shard);
-    shard_job_free(old);
     return ERR_OK;
 }
 

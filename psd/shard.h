@@ -36,7 +36,9 @@ struct shard_options {
 };
 
 struct shard *shard_new(const struct shard_options *options);
-/* Ends a wait for buffers, runs what is posted, joins, drops all jobs. Posters have stopped. */
+/* Ends a wait for buffers, runs what is posted, joins; what is posted later is refused. */
+void shard_stop(struct shard *shard);
+/* Stops it, if that was not done, and drops all jobs. Posters have stopped. */
 void shard_free(struct shard *shard);
 DEFINE_AUTO(shard)
 struct task_thread *shard_thread(struct shard *shard);
@@ -54,10 +56,19 @@ DEFINE_AUTO(shard_job)
 /* Any thread: ends waits on behalf of this job's older generations, whose pushes are refused from
  * now on. */
 void shard_close_job(struct shard *shard, uint64_t job, uint64_t below_generation);
-/* Shard thread: the new generation takes the place of an older one. ERR_STALE: there is one as new;
- * job is kept. */
+/* Of the job, not of one generation: they outlive a restore. */
+struct shard_counters {
+    uint64_t duplicates_refused, fenced;
+};
+/* Shard thread: frees what is older than `generation`, so that its memory can be used for that one.
+ * *ret_is_here: this generation is installed already; *ret_was_older: one was freed. ERR_STALE: a
+ * newer one is. */
+MUST_CHECK enum err_code shard_retire(struct shard *shard, uint64_t job, uint64_t generation,
+                                      struct shard_counters *ret_counters, bool *ret_is_here,
+                                      bool *ret_was_older, struct err *err);
+/* Shard thread. ERR_STALE: one is here; take_job stays with the caller. */
 MUST_CHECK enum err_code shard_install(struct shard *shard, struct shard_job *take_job,
-                                       struct err *err);
+                                       const struct shard_counters *counters, struct err *err);
 void shard_drop(struct shard *shard, uint64_t job); /* shard thread */
 /* Shard thread. NULL with ERR_STALE or ERR_UNAVAILABLE. Valid until the task that asked returns. */
 struct values *shard_values(struct shard *shard, uint64_t job, uint64_t generation,

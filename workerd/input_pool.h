@@ -9,13 +9,13 @@
 #define WORKERD_INPUT_POOL_H
 
 #include "common/base.h"
-#include "common/mbox.h"
+#include "common/task_thread.h"
 #include "workerd/inbox.h"
 
 struct input_pool;
 
 struct input_task {
-    struct mbox_msg msg; /* first member: the box hands it back */
+    struct task task; /* first member: the thread hands it back */
     struct inbox_msg done;
     struct input_pool *pool;
     void (*run)(struct input_task *task);

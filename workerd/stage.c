@@ -55,6 +55,14 @@ bool stage_is_idle(const struct stage *stage)
     return true;
 }
 
+bool stage_has_free(const struct stage *stage)
+{
+    for (uint32_t i = 0; i < stage->slot_count; i++)
+        if (stage->slots[i].state == STAGE_FREE)
+            return true;
+    return stage->is_closed; /* it has something else to say */
+}
+
 /* Sizes come from the job, so they are checked, not trusted. */
 static enum err_code have_buffers(struct stage *stage, struct stage_slot *slot, struct err *err)
 {

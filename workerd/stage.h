@@ -47,6 +47,7 @@ struct stage *stage_new(struct input_pool *pool, uint32_t slot_count, uint32_t m
 void stage_free(struct stage *stage); /* idle */
 DEFINE_AUTO(stage)
 
+bool stage_has_free(const struct stage *stage); /* stage_reserve would not say ERR_FULL */
 MUST_CHECK enum err_code stage_reserve(struct stage *stage, struct stage_slot **ret_slot,
                                        struct err *err);
 /* records[0, count) are set, count <= max_batch. */

@@ -219,7 +219,9 @@ static size_t damage(char *text, size_t bytes, size_t room, uint64_t key)
     for (uint64_t e = 0; e < edits; e++) {
         size_t at = bytes ? rand_u64(key, draw++) % bytes : 0;
         uint64_t random = rand_u64(key, draw++);
-        char byte = random & 1 ? likely[(random >> 8) % (sizeof(likely) - 1)] : (char)(random >> 8);
+        char byte = likely[(random >> 8) % (sizeof(likely) - 1)];
+        if (random & 1)
+            memcpy(&byte, (const char *)&random + 7, 1);
         size_t span = MIN(1 + (random >> 32) % 16, bytes - at);
         switch ((random >> 1) % 4) {
         case 0:
@@ -257,6 +259,7 @@ static void check_mutations(const char *kind, parse_fn *parse, uint64_t mutation
     size_t count = read_inputs(folder, inputs);
     snprintf(folder, sizeof(folder), "tests/golden/%s/invalid", kind);
     count += read_inputs(folder, inputs + count);
+    CHECK(count > 0);
     uint64_t accepted = 0;
     for (uint64_t m = 0; m < mutations; m++) {
         uint64_t key = rand_key(2026, RAND_TEST, m, 0);

@@ -106,10 +106,9 @@ TEST(scalars_and_empty_or_immense_shapes_are_not_split)
     }
 }
 
-/* ---- plans -------------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
-enum { SERVERS_MAX = 4 };
+enum { SERVERS_MAX = 4, SHARDS_MAX = LIMIT_SERVERS * LIMIT_SHARDS_PER_SERVER };
 
 static struct plan_server servers[SERVERS_MAX] = {
     {"ps:0", "h0:1", 1, UINT64_MAX},
@@ -427,6 +426,6 @@ TEST(the_largest_job_on_the_largest_cluster_is_planned)
     uint64_t most = 0;
     for (size_t t = 0; t < plan->target_count; t++)
         most = MAX(most, plan->targets[t].slice_count);
-    CHECK_U64(most, LIMIT_SLICES / (LIMIT_SERVERS * LIMIT_SHARDS_PER_SERVER));
-    CHECK_U64(plan_used_targets(plan), LIMIT_SERVERS * LIMIT_SHARDS_PER_SERVER);
+    CHECK_U64(most, LIMIT_SLICES / SHARDS_MAX);
+    CHECK_U64(plan_used_targets(plan), SHARDS_MAX);
 }

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ps_int: the state of a parameter server, shared by ps.c, ps_api.c, ps_order.c and member.c. */
+#ifndef PSD_PS_INT_H
+#define PSD_PS_INT_H
+
+#include <pthread.h>
+
+#include "common/loop.h"
+#include "common/rpc.h"
+#include "proto/fleet.pb-c.h"
+#include "psd/bufpool.h"
+#include "psd/push_gate.h"
+#include "psd/shard.h"
+
+struct push;
+struct member;
+struct ps_orders;
+
+struct ps {
+    struct loop *loop;
+    struct rpc_env *env;
+    char *name;
+    char *address;
+    char *coordinator;
+    char *coordinator_name;
+    struct budget *values; /* memory of variables */
+    struct budget *grads;  /* memory of gradients on their way in */
+    struct push_gate *gate;
+    struct shard **shards;
+    uint32_t shard_count;
+    struct rpc_server *server;
+    struct ps_orders *orders;
+    struct member *member;
+    bool is_started;
+    void (*on_stopped)(void *arg);
+    void *on_stopped_arg;
+
+    pthread_mutex_t push_lock; /* guards pushes; before a push's own lock */
+    struct push *pushes;       /* all that are being received */
+};
+
+/* ps_api.c */
+void ps_api_add(struct ps *ps); /* Pull and Push to the server */
+/* Ends the pushes of a session that are still being received. Loop. */
+void ps_api_end_session(struct ps *ps, uint64_t session);
+
+#endif
