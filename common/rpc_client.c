@@ -53,8 +53,7 @@ static void channel_unref(struct rpc_channel *channel)
 
 static grpc_arg int_arg(const char *key, int value)
 {
-    return (grpc_arg){
-        .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = value};
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
 /* gRPC's word for the target: numeric addresses need no resolver. */

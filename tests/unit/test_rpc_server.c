@@ -153,7 +153,7 @@ TEST(an_env_without_a_loop_serves_and_stops)
     rpc_server_add_method(fx.server, &row, on_submit, NULL);
     fx_start_server();
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
-    request.spec_json = (char *)(uintptr_t) "no loop";
+    request.spec_json = (char *)"no loop";
     ProtobufCMessage *reply;
     CHECK_OK(rpc_invoke_sync(fx.channel, &row, &(struct rpc_out){.message = &request.base}, 5000,
                              &reply, &err));

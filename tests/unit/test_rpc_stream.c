@@ -171,7 +171,7 @@ static struct rpc_ccall *shared_call;
 static void *send_many(void *arg)
 {
     for (uint64_t i = 0; i < PER_THREAD; i++)
-        CHECK(send_heartbeat(shared_call, (uint64_t)(uintptr_t)arg << 32 | i, NULL, NULL) ==
+        CHECK(send_heartbeat(shared_call, *(uint32_t *)arg * (1ull << 32) + i, NULL, NULL) ==
               ERR_OK);
     return NULL;
 }
@@ -189,8 +189,11 @@ TEST(many_threads_send_on_one_call_and_each_keeps_its_order)
     CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_answer, &end,
                       &shared_call, &err));
     pthread_t threads[THREADS];
-    for (uintptr_t i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, send_many, (void *)i) == 0);
+    static uint32_t numbers[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        CHECK(pthread_create(&threads[i], NULL, send_many, &numbers[i]) == 0);
+    }
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     rpc_cclose_send(shared_call);
@@ -238,7 +241,7 @@ static void on_storm_done(void *arg, const struct err *status, const struct rpc_
 
 static void *storm(void *arg)
 {
-    uint32_t x = 1 + (uint32_t)(uintptr_t)arg;
+    uint32_t x = 1 + *(uint32_t *)arg;
     for (int i = 0; i < 100; i++) {
         struct err err;
         struct rpc_ccall *call;
@@ -268,8 +271,11 @@ static void check_storm(enum rpc_where where)
     rpc_server_add_method(fx.server, &row, on_storm, NULL);
     fx_start_server();
     pthread_t threads[THREADS];
-    for (uintptr_t i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, storm, (void *)i) == 0);
+    static uint32_t numbers[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        CHECK(pthread_create(&threads[i], NULL, storm, &numbers[i]) == 0);
+    }
     WAIT_UNTIL(storm_client_ends == THREADS * 100);
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
