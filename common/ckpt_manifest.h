@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt_manifest: what makes one checkpoint, as `ckpt-<n>/manifest.json` says it.
  *
- * The tensors lie in safetensors files, one a shard. A slice of the manifest is a row range of a variable in one
- * of them, with the history (group) that it shares with others: after a restore to another number of servers the
- * pieces of one variable, and even of one slice of the plan, may have seen different steps.
+ * The tensors lie in safetensors files, one a shard. A slice of the manifest is a row range of a
+ * variable in one of them, with the history (group) that it shares with others: after a restore to
+ * another number of servers the pieces of one variable, and even of one slice of the plan, may have
+ * seen different steps.
  *
- * The file is one JSON object whose last field is the crc32c of all bytes before that field, so that
- * every flipped or missing byte is found. Field by field: docs/checkpoint.md.
+ * The file is one JSON object whose last field is the crc32c of all bytes before that field, so
+ * that every flipped or missing byte is found. Field by field: docs/checkpoint.md.
  *
  * Owns    struct ckpt_manifest owns everything it points to; made by ckpt_manifest_new or parse.
  * Thread  one at a time.
@@ -21,7 +22,7 @@
 #include "common/limits.h"
 #include "common/ranges.h"
 
-#define CKPT_FORMAT 1
+#define CKPT_FORMAT        1
 #define CKPT_MANIFEST_NAME "manifest.json"
 
 struct ckpt_var {
@@ -32,10 +33,10 @@ struct ckpt_var {
 };
 
 struct ckpt_file {
-    char *name;        /* relative to the checkpoint's folder; no slash in it */
+    char *name; /* relative to the checkpoint's folder; no slash in it */
     uint64_t bytes;
     uint32_t crc32c;
-    uint64_t version;  /* of the shard's published values */
+    uint64_t version; /* of the shard's published values */
 };
 
 struct ckpt_group {
@@ -44,11 +45,11 @@ struct ckpt_group {
 };
 
 struct ckpt_slice {
-    uint32_t var;        /* index into vars */
+    uint32_t var; /* index into vars */
     uint64_t row_offset;
     uint64_t rows;
-    uint32_t file;       /* index into files */
-    uint32_t group;      /* index into groups */
+    uint32_t file;  /* index into files */
+    uint32_t group; /* index into groups */
 };
 
 struct ckpt_manifest {
@@ -56,7 +57,7 @@ struct ckpt_manifest {
     char *spec_json;
     uint64_t generation;
     uint64_t number;
-    uint64_t created_ms;     /* wall clock */
+    uint64_t created_ms; /* wall clock */
     struct ckpt_var *vars;
     size_t var_count;
     struct ckpt_file *files;
@@ -65,9 +66,9 @@ struct ckpt_manifest {
     size_t group_count;
     struct ckpt_slice *slices; /* together they cover every row of every variable exactly once */
     size_t slice_count;
-    struct ranges acked;     /* steps of the ledger that were durable before the first shard was cut */
+    struct ranges acked; /* steps of the ledger that were durable before the first shard was cut */
     struct ranges abandoned; /* steps given up, a part of no marks that is waited for */
-    uint32_t epoch;          /* position in the data, for people: acked decides what is issued again */
+    uint32_t epoch; /* position in the data, for people: acked decides what is issued again */
     uint64_t batch;
 };
 
@@ -84,7 +85,8 @@ uint32_t ckpt_manifest_add_group(struct ckpt_manifest *manifest, uint64_t applie
 void ckpt_manifest_add_slice(struct ckpt_manifest *manifest, uint32_t var, uint64_t row_offset,
                              uint64_t rows, uint32_t file, uint32_t group);
 
-/* Indices, names, sizes, and that the slices cover each variable once. ERR_INVALID names the element. */
+/* Indices, names, sizes, and that the slices cover each variable once. ERR_INVALID names the
+ * element. */
 MUST_CHECK enum err_code ckpt_manifest_check(const struct ckpt_manifest *manifest, struct err *err);
 /* The text of the file; free() it. */
 MUST_CHECK enum err_code ckpt_manifest_print(const struct ckpt_manifest *manifest, char **ret_text,

@@ -351,8 +351,7 @@ enum err_code cluster_spec_parse(const char *origin, const char *json, size_t by
     return ERR_OK;
 }
 
-/* ---- host-list flags
- * ----------------------------------------------------------------------------- */
+/* ---- host-list flags ------------------------------------------------------------------------- */
 
 static enum err_code read_hosts(struct draft *draft, enum task_role role, const char *flag,
                                 const char *hosts, struct err *err)
@@ -431,8 +430,7 @@ enum err_code cluster_spec_from_flags(const char *job_name, const char *task_ind
     return ERR_OK;
 }
 
-/* ---- loading, finding, freeing
- * ------------------------------------------------------------------- */
+/* ---- loading, finding, freeing --------------------------------------------------------------- */
 
 /* The whole of a regular file; a pipe could keep us waiting. */
 static enum err_code read_file(const char *file, char **ret_text, size_t *ret_bytes,

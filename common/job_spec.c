@@ -100,8 +100,7 @@ const char *job_spec_field(size_t field_index)
     return job_fields_name(field_index);
 }
 
-/* ---- small readers: a field that is absent keeps its default
- * ------------------------------------- */
+/* ---- small readers: a field that is absent keeps its default --------------------------------- */
 
 static enum err_code opt_u32(const struct json_at *at, const char *key, uint32_t min, uint32_t max,
                              uint32_t *ret_value, struct err *err)

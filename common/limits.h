@@ -9,7 +9,7 @@
 #define LIMIT_RPC_ARENA_BYTES (16u << 20)      /* protobuf-c expands hostile input up to 68 times */
 #define LIMIT_RPC_DETAILS_BYTES 4096           /* details over about 8 KiB turn into another error */
 #define LIMIT_RPC_QUEUED_BYTES (64u << 20)     /* of one stream's send queue */
-#define LIMIT_RPC_WINDOW_BYTES (8u << 20)      /* unread bytes of one stream: 25-100 Gb/s at LAN latency */
+#define LIMIT_RPC_WINDOW_BYTES (4u << 20)      /* unread bytes of one stream: 25 Gb/s over 1 ms */
 #define LIMIT_RPC_STREAMS 1024                 /* calls at once on one connection; a worker needs tens */
 #define LIMIT_SPEC_BYTES (1u << 20)            /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES (4u << 20)       /* 10,000 tasks of 100 bytes and room */
@@ -48,9 +48,14 @@
 #define LIMIT_PATH_BYTES 3840                  /* PATH_MAX of 4096 less room for our file names */
 #define LIMIT_ABANDONED 1024                   /* of a job, before it fails */
 
+/* models */
+#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
+#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
+
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
+#define LIMIT_MANIFEST_SLICES (4 * LIMIT_SLICES) /* slices of the plan, some of them in pieces */
 #define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
 
 /* parameter server */
@@ -63,8 +68,6 @@
 #define LIMIT_ORDERS_WAITING 1024              /* of one server; a coordinator has a few a job */
 
 /* models */
-#define LIMIT_GRAPH_NODES 65536                /* nasnetlarge, the largest of the zoo, has a few thousand */
-#define LIMIT_TENSOR_ELEMENTS (1ull << 40)     /* of one tensor, one example: byte counts stay far below 2^64 */
 
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */

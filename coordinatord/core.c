@@ -335,6 +335,7 @@ void core_start(struct core *core, uint64_t now_ns)
             core_job_set_phase(core, job,
                                job->is_replayed_placement ? PHASE_RECOVERING : PHASE_LOOKING);
             job->hold_until_ns = now_ns + (uint64_t)core->config.recover_ms * NS_PER_MS / 2;
+            core_arm(core, job->hold_until_ns);
         } else {
             job->phase = PHASE_ENDED;
         }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reflection_service: a walk over the serialised FileDescriptorSet, field by field.
  *
- * Only these fields of descriptor.proto matter: FileDescriptorSet.file 1; FileDescriptorProto.name
- * 1, package 2, dependency 3, message_type 4, enum_type 5, service 6; DescriptorProto.name 1, field
- * 2, nested_type 3, enum_type 4, oneof_decl 8; EnumDescriptorProto.name 1;
- * ServiceDescriptorProto.name 1, method 2; and name 1 in the leaves.
+ * Only these fields of descriptor.proto matter:
+ *   FileDescriptorSet       file 1
+ *   FileDescriptorProto     name 1, package 2, dependency 3, message_type 4, enum_type 5, service 6
+ *   DescriptorProto         name 1, field 2, nested_type 3, enum_type 4, oneof_decl 8
+ *   EnumDescriptorProto     name 1
+ *   ServiceDescriptorProto  name 1, method 2
+ *   and name 1 in the leaves
  */
 #include "proto/reflection_service.h"
 
@@ -89,14 +92,16 @@ static bool equals(struct bytes b, const char *s)
     return strlen(s) == len && memcmp(b.at, s, len) == 0;
 }
 
-/* Cuts "name" or "name." from the front of symbol; NULL when it does not start so. */
+/* What follows "name." in symbol, "" when symbol is name itself, NULL when it does not start so. */
 static const char *cut(const char *symbol, struct bytes name)
 {
     size_t len = (size_t)(name.end - name.at);
-    if (strncmp(symbol, (const char *)name.at, len) != 0 ||
-        (symbol[len] != '.' && symbol[len] != '\0'))
+    if (strncmp(symbol, (const char *)name.at, len) != 0)
         return NULL;
-    return symbol + len + (symbol[len] == '.');
+    const char *rest = symbol + len;
+    if (*rest == '.' && rest[1] != '\0')
+        return rest + 1;
+    return *rest == '\0' ? rest : NULL;
 }
 
 static bool has_leaf(struct bytes parent, unsigned number, const char *symbol)
@@ -146,8 +151,7 @@ static bool file_defines(struct bytes file, const char *symbol)
     return false;
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 struct files {
     struct bytes list[MAX_FILES];
     size_t count;
@@ -208,8 +212,7 @@ size_t reflection_count_files(const char *symbol)
     return files.count;
 }
 
-/* ---- answers -----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 static void on_answered(struct rpc_call *call, bool ok, void *arg);
 
 /* The next question is read when this answer has left: a client that only asks waits. */

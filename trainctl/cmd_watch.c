@@ -198,7 +198,9 @@ int watch_job(struct ctl *ctl, const char *job)
     struct watch watch = {.ctl = ctl, .heard_ns = clock_now_ns(), .exit_code = -1};
     struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     struct sigaction old;
-    sigaction(SIGINT, &act, &old); /* the second one ends us as usual */
+    sigaction(SIGINT, NULL, &old);
+    if (old.sa_handler != SIG_IGN) /* a background job of a script does not hear the terminal's */
+        sigaction(SIGINT, &act, NULL); /* the second one ends us as usual */
     int rc = follow(&watch, job);
     sigaction(SIGINT, &old, NULL);
     if (rc == CTL_INTERRUPTED) {

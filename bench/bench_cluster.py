@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench_cluster: whole-cluster figures with the real daemons on loopback.
+
+  bench/bench_cluster.py BUILD [--runs N]
+
+Prints one line a figure: name, median, unit, wanted, all runs. Dispatch: a job without operators on 4 workers with
+fake devices, ledger on disk, synchronous; its elapsed time is the coordinator's own. Start: from the call of
+local_cluster.sh to the first acknowledged step. Idle: resident memory and CPU of each daemon over some seconds.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, sys.argv[1] if len(sys.argv) > 1 else "build/release")
+RUNS = int(sys.argv[sys.argv.index("--runs") + 1]) if "--runs" in sys.argv else 3
+LOCAL = os.path.join(ROOT, "deploy/local_cluster.sh")
+ENV = dict(os.environ, STEADFAST_BIN=os.path.join(BUILD, "bin"))
+
+
+def up(folder, *options):
+    subprocess.run([LOCAL, "up", folder, *options], check=True, env=ENV, stdout=subprocess.DEVNULL)
+    with open(os.path.join(folder, "cluster.env")) as file:
+        return file.read().strip().split("=", 1)[1]
+
+
+def down(folder):
+    subprocess.run([LOCAL, "down", folder], env=ENV, stdout=subprocess.DEVNULL)
+
+
+def ctl(address, *words):
+    out = subprocess.run([os.path.join(BUILD, "bin/trainctl"), "--coordinator", address, "--json", *words],
+                         stdout=subprocess.PIPE, check=True, env=ENV).stdout
+    return json.loads(out)
+
+
+def submit(address, folder, steps):
+    path = os.path.join(folder, "job.json")
+    with open(path, "w") as file:
+        json.dump({"name": f"noop-{time.monotonic_ns()}", "seed": 1, "max_steps": steps, "model": {"name": "noop"},
+                   "dataset": {"source": "none"}}, file)
+    return ctl(address, "submit", path)["name"]
+
+
+def wait(address, name, deadline_s=120):
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        status = ctl(address, "status", name)
+        if status["state"] in ("succeeded", "failed", "cancelled"):
+            return status
+        time.sleep(0.1)
+    raise SystemExit(f"bench_cluster: {name} did not end in {deadline_s} s")
+
+
+def dispatch(folder):
+    address = up(folder, "--ps", "1", "--workers", "4", "--device", "fake")
+    try:
+        rates = []
+        for _ in range(RUNS):
+            status = wait(address, submit(address, folder, 400000))
+            assert status["steps"]["acknowledged"] == 400000, status
+            rates.append(400000 / status["elapsed_seconds"])
+        return rates
+    finally:
+        down(folder)
+
+
+def latency(folder):
+    address = up(folder, "--ps", "1", "--workers", "0", "--device", "fake")
+    try:
+        values = []
+        for _ in range(RUNS):
+            out = subprocess.run([os.path.join(BUILD, "bench/bench_latency"), address, "2000"], check=True,
+                                 stdout=subprocess.PIPE, text=True).stdout
+            values.append(float(out.split("p50=")[1].split()[0]))
+        return values
+    finally:
+        down(folder)
+
+
+def start(folder):
+    path = os.path.join(folder, "job.json")
+    with open(path, "w") as file:
+        json.dump({"name": "first", "seed": 1, "max_steps": 100, "model": {"name": "noop"},
+                   "dataset": {"source": "none"}}, file)
+    began = time.monotonic()
+    address = up(folder, "--ps", "2", "--workers", "2", "--device", "fake")
+    try:
+        name = ctl(address, "submit", path)["name"]
+        while ctl(address, "status", name)["steps"]["acknowledged"] == 0:
+            pass
+        return time.monotonic() - began
+    finally:
+        down(folder)
+
+
+def cpu_ticks(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def resident_mib(pid):
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def idle(folder):
+    up(folder, "--ps", "1", "--workers", "1", "--device", "cpu")
+    try:
+        pids = {}
+        for name in ("coordinatord", "psd-0", "workerd-0"):
+            with open(os.path.join(folder, name + ".pid")) as file:
+                pids[name] = int(file.read())
+        before = {name: cpu_ticks(pid) for name, pid in pids.items()}
+        span = 10
+        time.sleep(span)
+        hz = os.sysconf("SC_CLK_TCK")
+        return {name: (resident_mib(pid), 100.0 * (cpu_ticks(pid) - before[name]) / hz / span)
+                for name, pid in pids.items()}
+    finally:
+        down(folder)
+
+
+def line(name, values, unit, wanted):
+    runs = " ".join(f"{value:.4g}" for value in values)
+    print(f"{name:<38} {statistics.median(values):>10.4g} {unit:<9} want {wanted:<12} runs: {runs}", flush=True)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="steadfast-bench-") as top:
+        def fresh():
+            return tempfile.mkdtemp(dir=top)
+        line("dispatch, 4 fake workers", dispatch(fresh()), "steps/s", ">= 40000")
+        line("report to acknowledged, p50", latency(fresh()), "us", "< 1000")
+        line("cluster up and first step", [start(fresh()) for _ in range(RUNS)], "s", "< 1")
+        for name, (rss, cpu) in idle(fresh()).items():
+            line(f"idle {name} memory", [rss], "MiB", "< 20")
+            line(f"idle {name} CPU", [cpu], "%", "< 0.5")
+
+
+main()

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The core by hand: short stories with one worker and one server. tests/unit/test_sim.c tells the
+ * long ones. */
+#include "coordinatord/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "tests/harness.h"
+
+#define MS NS_PER_MS
+
+struct story {
+    struct core *core;
+    uint64_t now_ns;
+    uint64_t worker_session;
+    struct core_ticket tickets[LIMIT_CREDIT_MAX * 2];
+    size_t ticket_count;
+    struct core_record records[4096]; /* texts are not kept */
+    size_t record_count;
+    uint64_t orders[64]; /* to the server, not answered */
+    enum core_act_kind order_kinds[64];
+    size_t order_count;
+    size_t ack_count;
+    size_t revoked;
+    enum err_code goodbye;
+    enum err_code reply;
+    uint64_t reply_job;
+    bool is_open;
+};
+
+static const char noop_json[] =
+    "{\"name\": \"n\", \"seed\": 1, \"max_steps\": 100, \"model\": {\"name\": \"noop\"}, "
+    "\"dataset\": {\"source\": \"none\"}}";
+static const char mlp_json[] = "{\"name\": \"m\", \"seed\": 1, \"epochs\": 2, \"model\": "
+                               "{\"name\": \"softmax\", \"num_classes\": 10}, "
+                               "\"dataset\": {\"source\": \"synthetic\", \"records\": 640, "
+                               "\"batch_size\": 64, \"shuffle_buffer\": 100}, "
+                               "\"optimizer\": {\"name\": \"sgd\", \"learning_rate\": 0.1}}";
+
+static void drain(struct story *story)
+{
+    const struct core_act *acts;
+    size_t count;
+    while ((count = core_take_actions(story->core, &acts)) > 0) {
+        uint64_t planned_job = 0;
+        uint64_t planned_generation = 0;
+        for (size_t i = 0; i < count; i++) {
+            const struct core_act *act = &acts[i];
+            switch (act->kind) {
+            case CORE_ACT_WELCOME:
+                story->worker_session = act->session;
+                break;
+            case CORE_ACT_TICKETS:
+                for (size_t t = 0; t < act->count; t++)
+                    story->tickets[story->ticket_count++] = act->tickets[t];
+                break;
+            case CORE_ACT_ACKS:
+                story->ack_count += act->count;
+                break;
+            case CORE_ACT_REVOKE:
+                story->revoked += act->count;
+                break;
+            case CORE_ACT_GOODBYE:
+                story->goodbye = act->code;
+                break;
+            case CORE_ACT_JOURNAL:
+                story->records[story->record_count++] = act->record;
+                break;
+            case CORE_ACT_PLAN:
+                planned_job = act->job;
+                planned_generation = act->generation;
+                break;
+            case CORE_ACT_REPLY:
+                story->reply = act->code;
+                story->reply_job = act->job;
+                break;
+            case CORE_ACT_OPEN:
+                story->is_open = true;
+                break;
+            case CORE_ACT_CREATE:
+            case CORE_ACT_MARKS:
+            case CORE_ACT_PRUNE:
+            case CORE_ACT_DROP:
+            case CORE_ACT_FENCE:
+                story->orders[story->order_count] = act->order;
+                story->order_kinds[story->order_count++] = act->kind;
+                break;
+            default:
+                break;
+            }
+        }
+        if (planned_job)
+            core_on_planned(story->core, story->now_ns, planned_job, planned_generation, ERR_OK,
+                            NULL, 1);
+    }
+}
+
+static void written(struct story *story)
+{
+    if (story->record_count)
+        core_on_journal_written(story->core, story->now_ns,
+                                story->records[story->record_count - 1].seq);
+    drain(story);
+}
+
+static struct story *begin(uint32_t servers)
+{
+    struct story *story = base_alloc(sizeof(*story));
+    struct core_config config = {.start = 1,
+                                 .heartbeat_ms = 100,
+                                 .lease_ms = 1000,
+                                 .order_deadline_ms = 5000,
+                                 .job_wait_ms = 60000,
+                                 .audit_ms = 0,
+                                 .running_max = 2,
+                                 .servers_wanted = servers,
+                                 .recover_ms = 1000};
+    story->core = core_new(&config);
+    story->now_ns = 1000 * MS;
+    core_start(story->core, story->now_ns);
+    drain(story);
+    return story;
+}
+
+static void end(struct story *story)
+{
+    core_free(story->core);
+    free(story);
+}
+
+static void hello(struct story *story, uint64_t conn, enum core_role role, const char *name,
+                  uint64_t incarnation)
+{
+    struct core_hello hi = {.role = role,
+                            .name = name,
+                            .address = "127.0.0.1:1",
+                            .incarnation = incarnation,
+                            .shard_count = role == CORE_SERVER};
+    core_on_hello(story->core, story->now_ns, conn, &hi);
+    drain(story);
+}
+
+static uint64_t submit(struct story *story, const char *json, uint64_t records)
+{
+    struct job_spec *spec = NULL;
+    struct err err;
+    CHECK_OK(job_spec_parse(json, strlen(json), &spec, &err));
+    core_submit(story->core, story->now_ns, 1, spec, json, records, 0, false, 0);
+    drain(story);
+    CHECK(story->reply == ERR_OK);
+    written(story);
+    return story->reply_job;
+}
+
+static void report(struct story *story, uint64_t conn, const struct core_ticket *ticket,
+                   enum core_outcome outcome)
+{
+    struct core_report report = {.ref = ticket->ref,
+                                 .generation = ticket->generation,
+                                 .outcome = outcome,
+                                 .loss = 1,
+                                 .examples = 64,
+                                 .code = ERR_CORRUPT,
+                                 .text = "as scripted"};
+    core_on_reports(story->core, story->now_ns, conn, &report, 1);
+    drain(story);
+}
+
+/* Reports every ticket that is or becomes held until none is left. */
+static void work(struct story *story, uint64_t conn)
+{
+    for (size_t i = 0; i < story->ticket_count; i++) {
+        struct core_ticket ticket = story->tickets[i];
+        if (story->ticket_count > LIMIT_CREDIT_MAX) {
+            memmove(story->tickets, story->tickets + i + 1,
+                    (story->ticket_count - i - 1) * sizeof(ticket));
+            story->ticket_count -= i + 1;
+            i = SIZE_MAX;
+        }
+        report(story, conn, &ticket, CORE_DONE);
+    }
+    story->ticket_count = 0;
+    written(story);
+}
+
+static void answer_orders(struct story *story, uint64_t conn, const struct core_shard_state *state)
+{
+    for (size_t i = 0; i < story->order_count; i++) {
+        core_on_order_done(story->core, story->now_ns, conn, story->orders[i], ERR_OK, "", state,
+                           story->order_kinds[i] == CORE_ACT_MARKS ? 1 : 0);
+        drain(story);
+    }
+    story->order_count = 0;
+    written(story);
+}
+
+static struct core_job_view view_of(struct story *story, uint64_t job)
+{
+    struct core_job_view view;
+    CHECK(core_job_view(story->core, story->now_ns, job, &view));
+    return view;
+}
+
+TEST(a_job_without_variables_runs_to_its_end_with_one_worker)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    uint64_t job = submit(story, noop_json, 0);
+    CHECK(story->is_open && story->ticket_count > 0);
+    work(story, 1);
+    struct core_job_view view = view_of(story, job);
+    CHECK_U64(view.acknowledged, 100);
+    CHECK_U64(view.issued, 100);
+    CHECK_U64(view.reissued, 0);
+    CHECK(view.state == CORE_JOB_SUCCEEDED);
+    CHECK_U64(story->ack_count, 100);
+    end(story);
+}
+
+TEST(a_report_is_acknowledged_only_when_it_is_durable)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    uint64_t job = submit(story, noop_json, 0);
+    report(story, 1, &story->tickets[0], CORE_DONE);
+    CHECK_U64(story->ack_count, 0);
+    CHECK_U64(view_of(story, job).acknowledged, 0);
+    written(story);
+    CHECK_U64(story->ack_count, 1);
+    CHECK_U64(view_of(story, job).acknowledged, 1);
+    end(story);
+}
+
+TEST(steps_of_a_lost_worker_are_issued_again_before_new_ones)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    uint64_t job = submit(story, noop_json, 0);
+    size_t held = story->ticket_count;
+    CHECK(held >= 2);
+    story->ticket_count = 0;
+    core_on_conn_lost(story->core, story->now_ns, 1);
+    hello(story, 2, CORE_WORKER, "worker:1", 1);
+    CHECK(story->ticket_count > 0 && story->tickets[0].ref.step >= held); /* the lease still runs */
+    size_t before = story->ticket_count;
+    story->now_ns = core_next_deadline(story->core);
+    core_on_heartbeat(story->core, story->now_ns - 1, 2, NULL, 0);
+    core_on_timer(story->core, story->now_ns);
+    drain(story);
+    struct core_ticket first = story->tickets[0];
+    report(story, 2, &first, CORE_DONE);
+    CHECK(story->ticket_count > before);
+    CHECK_U64(story->tickets[before].ref.step, 0);
+    CHECK(view_of(story, job).reissued >= 1);
+    end(story);
+}
+
+TEST(a_worker_that_was_given_up_is_told_to_rejoin)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 7);
+    core_on_conn_lost(story->core, story->now_ns, 1);
+    story->now_ns += 5000 * MS;
+    core_on_timer(story->core, story->now_ns);
+    drain(story);
+    hello(story, 2, CORE_WORKER, "worker:0", 7);
+    CHECK(story->goodbye == ERR_STALE);
+    hello(story, 3, CORE_WORKER, "worker:0", 8);
+    CHECK_U64(core_member_count(story->core), 1);
+    end(story);
+}
+
+TEST(a_failing_step_is_tried_again_and_then_fails_the_job_with_its_words)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    uint64_t job = submit(story, noop_json, 0);
+    for (int attempt = 0; attempt < 5; attempt++) {
+        struct core_ticket ticket = story->tickets[0];
+        CHECK_U64(ticket.ref.step, 0);
+        story->tickets[0] = story->tickets[--story->ticket_count];
+        size_t at = story->ticket_count;
+        report(story, 1, &ticket, CORE_FAILED);
+        story->now_ns += 60 * MS;
+        core_on_heartbeat(story->core, story->now_ns, 1, NULL, 0);
+        core_on_timer(story->core, story->now_ns);
+        drain(story);
+        for (; at < story->ticket_count; at++)
+            if (story->tickets[at].ref.step == 0)
+                story->tickets[0] = story->tickets[at];
+    }
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_FAILED);
+    CHECK(strstr(view.reason, "step 0 failed 5 times, last on worker:0: CORRUPT: as scripted"));
+    end(story);
+}
+
+TEST(variables_are_placed_only_after_the_generation_is_durable)
+{
+    struct story *story = begin(1);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    hello(story, 2, CORE_SERVER, "ps:0", 1);
+    struct job_spec *spec = NULL;
+    struct err err;
+    CHECK_OK(job_spec_parse(mlp_json, strlen(mlp_json), &spec, &err));
+    core_submit(story->core, story->now_ns, 1, spec, mlp_json, 640, 0, false, 0);
+    drain(story);
+    CHECK_U64(story->order_count, 0);
+    written(story);
+    CHECK_U64(story->order_count, 1);
+    CHECK(story->order_kinds[0] == CORE_ACT_CREATE);
+    CHECK_U64(story->ticket_count, 0);
+    answer_orders(story, 2, NULL);
+    CHECK(story->ticket_count > 0);
+    end(story);
+}
+
+TEST(the_end_compares_marks_with_the_ledger)
+{
+    struct story *story = begin(1);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    hello(story, 2, CORE_SERVER, "ps:0", 1);
+    uint64_t job = submit(story, mlp_json, 640);
+    answer_orders(story, 2, NULL);
+    work(story, 1);
+    CHECK_U64(view_of(story, job).acknowledged, 20);
+    struct core_shard_state state = {
+        .job = job, .generation = 1, .applied = 20, .repeated_applies = 2, .has_marks = true};
+    ranges_add_range(&state.marks, 0, 18); /* one is missing */
+    answer_orders(story, 2, &state);
+    struct core_job_view view = view_of(story, job);
+    CHECK_U64(view.lost, 1);
+    CHECK_U64(view.repeated, 2);
+    CHECK(view.is_accounting_final);
+    ranges_done(&state.marks);
+    end(story);
+}
+
+TEST(a_restart_from_the_records_issues_what_was_not_acknowledged)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    submit(story, noop_json, 0);
+    report(story, 1, &story->tickets[1], CORE_DONE);
+    written(story);
+    struct core_config config = {.start = 2,
+                                 .heartbeat_ms = 100,
+                                 .lease_ms = 1000,
+                                 .order_deadline_ms = 5000,
+                                 .job_wait_ms = 60000,
+                                 .running_max = 2,
+                                 .recover_ms = 1000};
+    struct story *again = base_alloc(sizeof(*again));
+    again->core = core_new(&config);
+    again->now_ns = story->now_ns;
+    struct err err;
+    struct core_record records[] = {
+        {.kind = CORE_REC_JOB, .job = 1, .text = "n", .text2 = noop_json},
+        {.kind = CORE_REC_STATE, .job = 1, .number = CORE_JOB_RUNNING, .text = ""},
+        {.kind = CORE_REC_PLACED, .job = 1, .number = 1, .text = ""},
+        {.kind = CORE_REC_ACKED, .job = 1, .first = 1, .last = 1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(records); i++)
+        CHECK_OK(core_replay(again->core, &records[i], &err));
+    core_start(again->core, again->now_ns);
+    drain(again);
+    hello(again, 1, CORE_WORKER, "worker:0", 1);
+    again->now_ns += 900 * MS;
+    core_on_heartbeat(again->core, again->now_ns, 1, NULL, 0);
+    core_on_timer(again->core, again->now_ns);
+    drain(again);
+    CHECK(again->ticket_count >= 2);
+    CHECK_U64(again->tickets[0].ref.step, 0);
+    CHECK_U64(again->tickets[1].ref.step, 2);
+    CHECK(again->tickets[0].ref.attempt >> 32 == 2);
+    work(again, 1);
+    CHECK_U64(view_of(again, 1).acknowledged, 100);
+    end(story);
+    end(again);
+}
