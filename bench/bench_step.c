@@ -87,7 +87,7 @@ static void bench_init(struct bench *b, const char *model, uint32_t batch, const
 static void bench_done(struct bench *b)
 {
     for (size_t t = 0; t < b->graph->tensor_count; t++) {
-        free((void *)(uintptr_t)b->inputs[t]);
+        free((void *)b->inputs[t]);
         free(b->outputs[t]);
     }
     b->device->ops->buf_free(b->device, b->arena, program_arena_bytes(b->program));
@@ -133,7 +133,8 @@ static void bench_run(const char *model, uint32_t batch, const char *device, uin
     while (count < STEP_MAX && (count < 5 || clock_now_ns() < end_ns))
         times[count++] = run_once(&b);
     qsort(times, count, sizeof(*times), compare_u64);
-    double median_ms = (double)times[count / 2] / 1e6;
+    size_t middle = count / 2;
+    double median_ms = (double)times[middle] / 1e6;
     double best_ms = (double)times[0] / 1e6;
     printf(
         "step %s batch %u %s threads %u: %.2f ms median, %.2f ms best, %.0f images/s (%zu steps; "

@@ -65,8 +65,8 @@ enum dtype {
     DTYPE_OPAQUE, /* the backend's own bytes; has no dims */
 };
 
-#define DIM_BATCH 0 /* a dim of this value is the batch size, not known until a graph is compiled  \
-                     */
+/* A dim of this value is the batch size, not known until a graph is compiled. */
+#define DIM_BATCH 0
 
 struct tensor_shape {
     enum dtype dtype;
