@@ -230,6 +230,31 @@ TEST(a_step_repeated_gives_the_same_bits)
     fixture_done(&again);
 }
 
+TEST(two_threads_repeat_their_bits)
+{
+    struct fixture f;
+    struct fixture again;
+    struct exec_options options = {.device = "cpu", .threads = 2, .max_batch = EXAMPLES};
+    float loss[2] = {0};
+    fixture_init(&f, "lenet", "cpu");
+    fixture_init(&again, "lenet", "cpu");
+    exec_free(f.exec);
+    exec_free(again.exec);
+    CHECK_OK(exec_new(f.graph, &options, &f.exec, &err));
+    CHECK_OK(exec_new(again.graph, &options, &again.exec, &err));
+    for (uint64_t s = 0; s < 3; s++) {
+        CHECK_OK(step(&f, s, 0, 30, &loss[0]));
+        CHECK_OK(step(&again, s, 0, 30, &loss[1]));
+        CHECK(loss[0] == loss[1]);
+        for (size_t v = 0; v < f.var_count; v++)
+            CHECK(memcmp(f.grads[v], again.grads[v], f.elements[v] * sizeof(float)) == 0);
+        descend(&f, 0.02f);
+        descend(&again, 0.02f);
+    }
+    fixture_done(&f);
+    fixture_done(&again);
+}
+
 TEST(more_batch_sizes_than_are_kept_give_the_same_bits)
 {
     struct fixture f;
