@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Steadfast: out-of-tree build in build/<variant>/.
-#   make | test | check-san | lint | bench | demo | interop | install DESTDIR= PREFIX= | clean
+#   make | test | check-san | lint | sim-soak | bench | demo | interop | install DESTDIR= PREFIX= | clean
 #   V=1 shows commands, WERROR=1 makes warnings errors, SAN=address,undefined or SAN=thread, CUDA=0.
 
 MAKEFLAGS += --no-builtin-rules
@@ -56,6 +56,7 @@ LIB := $B/libsteadfast_all.a
 BINS := $(foreach d,$(DAEMONS),$(if $(wildcard $d/main.c),$B/bin/$d))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c) $(wildcard tests/parity/test_*.c) $(wildcard tests/fault/test_*.c))
 TEST_BINS := $(TEST_SRC:tests/%.c=$B/tests/%)
+SIM_OBJ := $(patsubst %.c,$B/obj/%.o,$(wildcard tests/sim/*.c))
 BENCH_SRC := $(sort $(wildcard bench/bench_*.c))
 BENCH_BINS := $(BENCH_SRC:bench/%.c=$B/bench/%)
 
@@ -105,17 +106,19 @@ $B/bin/%: $B/obj/%/main.o $(LIB)
 $B/tests/%: $B/obj/tests/%.o $B/obj/tests/harness.o $(LIB)
 	@mkdir -p $(@D)
 	$(if $(filter 1,$(V)),,@echo '  LINK    $@')
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $B/obj/tests/harness.o $(LIB) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(LIB) $(LDLIBS)
+
+$B/tests/unit/test_sim: $(SIM_OBJ)
 
 $B/bench/%: $B/obj/bench/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(if $(filter 1,$(V)),,@echo '  LINK    $@')
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
--include $(OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d
+-include $(OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d $(SIM_OBJ:.o=.d)
 
 # ---- what people type ----------------------------------------------------------------------------
-.PHONY: deps tests check test check-san lint bench demo interop install clean
+.PHONY: deps tests check test check-san lint sim-soak bench demo interop install clean
 deps:
 	@deploy/deps.sh
 
@@ -133,6 +136,10 @@ check-san: deps
 
 lint: $(GEN_HDR) $(DESCSET)
 	@tests/lint/lint.sh $B
+
+# A night of schedules; SIM_FIRST=n goes on where another one ended.
+sim-soak: $B/tests/unit/test_sim
+	@SIM_SCHEDULES=$${SIM_SCHEDULES:-200000} TEST_TIME_SCALE=1000 $B/tests/unit/test_sim schedules
 
 bench: all $(BENCH_BINS)
 	@bench/run.sh $B

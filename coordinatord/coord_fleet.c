@@ -258,6 +258,10 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
             rpc_finish(conn->call);
         break;
     }
+    case CORE_ACT_HANGUP:
+        if (conn->call)
+            rpc_finish(conn->call);
+        break;
     case CORE_ACT_CLOSE: {
         Steadfast__V1__JobClose close = STEADFAST__V1__JOB_CLOSE__INIT;
         close.job = act->job;

@@ -172,6 +172,7 @@ struct core_record {
 enum core_act_kind {
     CORE_ACT_WELCOME = 1, /* conn, session */
     CORE_ACT_GOODBYE,     /* conn, code, text; then close it */
+    CORE_ACT_HANGUP,      /* conn: end the stream; the member dials again and keeps what it holds */
     CORE_ACT_TICKETS,     /* conn, tickets[count] */
     CORE_ACT_ACKS,        /* conn, refs[count]: durable */
     CORE_ACT_REVOKE,      /* conn, refs[count] */

@@ -394,7 +394,8 @@ void core_job_server_lost(struct core *core, struct member *server)
             job->phase == PHASE_WAITING || job->phase == PHASE_RECOVERING)
             continue;
         core_ckpt_stop(core, job, ERR_UNAVAILABLE, "a server was lost", false);
-        core_eval_stop(core, job);
+        if (job->eval.phase == EVAL_PINNING) /* asked for again when training goes on */
+            core_eval_stop(core, job);
         core_sched_revoke_job(core, job);
         job->audit.phase = AUDIT_NONE;
         core_notice(core, job, "%s at %s was lost; the job is paused", server->name,
@@ -466,6 +467,7 @@ static void leave_waiting(struct core *core, struct job *job)
         return;
     }
     core_sched_revoke_job(core, job);
+    core_eval_stop(core, job); /* what it pinned is gone */
     begin_looking(core, job);
 }
 

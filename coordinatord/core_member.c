@@ -18,6 +18,8 @@
 
 #include "coordinatord/core_int.h"
 
+#define LEASE_OVER "the lease was over and the steps were given to others; rejoin"
+
 struct member *core_member_of_conn(struct core *core, uint64_t conn)
 {
     return map_get(&core->by_conn, conn);
@@ -109,6 +111,11 @@ static void goodbye(struct core *core, uint64_t conn, enum err_code code, const 
     act->text = core_arena_text(core, "%s", text);
 }
 
+static void hang_up(struct core *core, uint64_t conn)
+{
+    core_act_add(core, CORE_ACT_HANGUP)->conn = conn;
+}
+
 static void detach(struct core *core, struct member *member)
 {
     if (member->conn != CORE_NO_CONN)
@@ -136,8 +143,8 @@ static void lose(struct core *core, struct member *member, enum member_state sta
     } else {
         core_notice(core, NULL, "%s at %s is %s (%s)", member->name, member->address,
                     state == MEMBER_LEFT ? "gone" : "lost", why);
+        core_job_server_lost(core, member); /* first: its jobs wait for it, whatever it was asked */
         core_order_fail_server(core, member, ERR_UNAVAILABLE, "the server was lost");
-        core_job_server_lost(core, member);
     }
     core->is_fill_due = true;
 }
@@ -161,7 +168,6 @@ static void begin_session(struct core *core, struct member *member, const struct
     member->session = ++core->next_session;
     map_put(&core->by_session, member->session, member);
     member->incarnation = hello->incarnation;
-    member->opened_count = 0;
     member->ack_count = 0;
     member->credit = LIMIT_CREDIT_MIN + 1;
     member->rate = 0;
@@ -253,8 +259,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
         return;
     }
     if (is_same && !core_member_is_here(member) && member->role == CORE_WORKER) {
-        goodbye(core, conn, ERR_STALE,
-                "the lease was over and the steps were given to others; rejoin");
+        goodbye(core, conn, ERR_STALE, LEASE_OVER);
         return;
     }
     if (!is_new && !is_same) {
@@ -264,7 +269,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
                                     hello->address));
         lose(core, member, MEMBER_LOST, "a new process came in its place");
     } else if (is_same && member->state == MEMBER_ATTACHED) {
-        goodbye(core, member->conn, ERR_UNAVAILABLE, "the same process attached again");
+        hang_up(core, member->conn); /* the same process attached again */
     }
     detach(core, member);
     if (!is_same)
@@ -277,6 +282,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     member->conn = conn;
     member->heard_ns = core->now_ns;
     member->is_stuck = false;
+    member->opened_count = 0; /* what was said on the last stream may not have arrived */
     map_put(&core->by_conn, conn, member);
     core_arm(core, core->now_ns + core->config.lease_ms * NS_PER_MS);
 
@@ -353,6 +359,11 @@ void core_member_check(struct core *core)
             continue;
         uint64_t due_ns = member->heard_ns + lease_ns;
         if (core->now_ns >= due_ns) {
+            /* Its stream may be whole (it was frozen) and has to end, or it would never know. */
+            if (member->conn != CORE_NO_CONN && member->role == CORE_WORKER)
+                goodbye(core, member->conn, ERR_STALE, LEASE_OVER);
+            else if (member->conn != CORE_NO_CONN)
+                hang_up(core, member->conn);
             lose(core, member, MEMBER_LOST, "silent past its lease");
             continue;
         }

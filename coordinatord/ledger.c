@@ -48,8 +48,7 @@ struct ledger {
     struct batch committing; /* the writer's alone */
 };
 
-/* ---- batches -----------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 static void batch_clear(struct batch *batch)
 {
@@ -86,8 +85,7 @@ static void batch_add(struct batch *batch, const struct core_record *record)
     copy->text2 = record->text2 ? base_strdup(record->text2) : NULL;
 }
 
-/* ---- writer thread -----------------------------------------------------------------------------
- */
+/* ---- writer thread --------------------------------------------------------------------------- */
 
 /* Waits with the lock held. */
 static void wait_until(struct ledger *ledger, uint64_t deadline_ns)
@@ -174,8 +172,7 @@ static void *write_loop(void *arg)
     return NULL;
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 /* The lock is the open file's: the kernel drops it with the process, however that ends. */
 static enum err_code lock_dir(struct ledger *ledger, struct err *err)

@@ -62,8 +62,7 @@ static enum err_code err_from_sqlite(struct err *err, const struct ledger_db *db
     return err_set(err, ERR_IO, "ledger %s: %s: %s", db->path, what, words);
 }
 
-/* ---- statements --------------------------------------------------------------------------------
- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static sqlite3_stmt *use(struct ledger_db *db, enum statement which)
 {
@@ -138,8 +137,7 @@ static enum err_code exec(struct ledger_db *db, const char *text, struct err *er
     return err_from_sqlite(err, db, text);
 }
 
-/* ---- transactions ------------------------------------------------------------------------------
- */
+/* ---- transactions ---------------------------------------------------------------------------- */
 
 static enum err_code begin(struct ledger_db *db, struct err *err)
 {
@@ -165,8 +163,7 @@ static enum err_code commit(struct ledger_db *db, struct err *err)
     return code;
 }
 
-/* ---- open --------------------------------------------------------------------------------------
- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static enum err_code pragma_number(struct ledger_db *db, const char *text, int64_t *ret_value,
                                    struct err *err)
@@ -349,8 +346,7 @@ enum err_code ledger_db_count_start(struct ledger_db *db, uint32_t jobs_kept, ui
     return ERR_OK;
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* Writes one range, taking in the rows that it overlaps or touches. */
 static enum err_code write_range(struct ledger_db *db, uint64_t job, struct range range,
@@ -556,8 +552,7 @@ enum err_code ledger_db_apply(struct ledger_db *db, const struct core_record *re
     return code;
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct load {
     struct ledger_db *db;

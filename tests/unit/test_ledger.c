@@ -23,8 +23,7 @@
 #include "coordinatord/ledger_db.h"
 #include "tests/harness.h"
 
-/* ---- what the writer thread said ---------------------------------------------------------------
- */
+/* ---- what the writer thread said ------------------------------------------------------------- */
 
 struct heard {
     pthread_mutex_t lock;
