@@ -235,6 +235,7 @@ static enum err_code replay_placed(struct job *job, const struct core_record *re
             .name = base_strdup(word),
             .address = base_strdup(""),
             .shard_count = (uint32_t)strtoul(slash + 1, NULL, 10),
+            .has_slices = true, /* until the plan says else */
         };
         job->server_count = count; /* kept true, so that a failure leaves nothing behind */
     }

@@ -96,6 +96,7 @@ struct job_server {
     char *address;
     uint32_t shard_count;
     uint64_t incarnation; /* of the process that holds the slices; 0: none known */
+    bool has_slices;      /* of this job; without, its coming and going is nothing to the job */
     bool is_created;
 };
 
@@ -108,6 +109,10 @@ struct shard_view {
     uint64_t repeated;
     uint64_t missing; /* acknowledged steps not in its marks, at the last audit */
 };
+
+/* After a restart a plan is asked for twice: where slices live, to know who has to come back, and
+ * again when all have, since they may have come back at other addresses. */
+enum recovery { RECOVER_NONE, RECOVER_SLICES, RECOVER_SERVERS, RECOVER_ADDRESSES, RECOVER_DONE };
 
 enum eval_phase { EVAL_NONE, EVAL_PINNING, EVAL_RUNNING };
 
@@ -188,8 +193,8 @@ struct job {
 
     struct job_server *servers;
     size_t server_count;
-    uint32_t placed_shards;
-    uint64_t placed_seq;  /* of the record of the placement; the orders go out when it is durable */
+    enum recovery recovery;
+    uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
@@ -396,7 +401,9 @@ void core_job_forget_progress(struct job *job);
 struct order *core_order_add(struct core *core, enum order_kind kind, struct member *server,
                              struct job *job, uint64_t value, size_t server_index);
 void core_order_send(struct core *core, const struct order *order);
-/* To every server of the job that is here; returns how many. */
+/* Servers that hold slices of the job. */
+size_t core_job_holders(const struct job *job);
+/* To every server that holds slices of the job and is here; returns how many. */
 size_t core_order_all(struct core *core, enum order_kind kind, struct job *job, uint64_t value);
 void core_order_fail_server(struct core *core, struct member *server, enum err_code code,
                             const char *text);

@@ -342,6 +342,7 @@ void core_job_begin_plan(struct core *core, struct job *job)
         job->servers[i] = (struct job_server){.name = base_strdup(servers[i]->name),
                                               .address = base_strdup(servers[i]->address),
                                               .shard_count = servers[i]->shard_count,
+                                              .has_slices = true,
                                               .incarnation = servers[i]->incarnation};
     job->generation++;
     job->is_replayed_placement = false;
@@ -356,8 +357,18 @@ static void begin_looking(struct core *core, struct job *job)
         core_act_add(core, CORE_ACT_FIND_CKPT)->job = job->number;
 }
 
+size_t core_job_holders(const struct job *job)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < job->server_count; i++)
+        count += job->servers[i].has_slices;
+    return count;
+}
+
 static bool is_server_intact(struct core *core, const struct job_server *server)
 {
+    if (!server->has_slices)
+        return true;
     const struct member *member = core_member_named(core, CORE_SERVER, server->name);
     return member && core_member_is_here(member) && server->is_created &&
            member->incarnation == server->incarnation;
@@ -389,7 +400,8 @@ void core_job_server_lost(struct core *core, struct member *server)
         struct job *job = core->live[j];
         bool is_used = false;
         for (size_t i = 0; i < job->server_count; i++)
-            is_used = is_used || strcmp(job->servers[i].name, server->name) == 0;
+            is_used = is_used || (job->servers[i].has_slices &&
+                                  strcmp(job->servers[i].name, server->name) == 0);
         if (!is_used || job->phase == PHASE_QUEUED || job->phase == PHASE_LOOKING ||
             job->phase == PHASE_WAITING || job->phase == PHASE_RECOVERING)
             continue;
@@ -454,10 +466,12 @@ static void leave_waiting(struct core *core, struct job *job)
 {
     if (all_servers_intact(core, job)) {
         core_notice(core, job, "all servers are back with their variables; training goes on");
-        if (job->is_replayed_placement)
+        if (job->is_replayed_placement) {
+            job->recovery = RECOVER_SERVERS;
             core_job_set_phase(core, job, PHASE_RECOVERING);
-        else
+        } else {
             core_job_begin_training(core, job);
+        }
         return;
     }
     if (!core_job_has_enough_servers(core, job)) {
@@ -471,8 +485,8 @@ static void leave_waiting(struct core *core, struct job *job)
     begin_looking(core, job);
 }
 
-/* A generation is used only after the ledger has it: a coordinator that dies before that would count to the same
- * number again, for another content. */
+/* A generation is used only after the ledger has it: a coordinator that dies before that would
+ * count to the same number again, for another content. */
 static void check_placed(struct core *core, struct job *job)
 {
     if (core->written_seq < job->placed_seq)
@@ -482,17 +496,26 @@ static void check_placed(struct core *core, struct job *job)
         core_order_all(core, ORDER_CREATE, job, 0);
     }
     for (size_t i = 0; i < job->server_count; i++)
-        if (!job->servers[i].is_created)
+        if (job->servers[i].has_slices && !job->servers[i].is_created)
             return;
     core_job_begin_training(core, job);
 }
 
 static void check_recovered(struct core *core, struct job *job)
 {
+    if (job->recovery == RECOVER_NONE) {
+        job->recovery = RECOVER_SLICES;
+        ask_for_plan(core, job);
+    }
+    if (job->recovery == RECOVER_SLICES)
+        return; /* the shell's answer is on its way */
     if (all_servers_intact(core, job)) {
-        if (job->is_replayed_placement) {
-            job->is_replayed_placement = false; /* asked once */
+        if (job->recovery == RECOVER_SERVERS) {
+            job->recovery = RECOVER_ADDRESSES;
             ask_for_plan(core, job);
+        } else if (job->recovery == RECOVER_DONE) {
+            job->is_replayed_placement = false;
+            core_job_begin_training(core, job);
         }
         return;
     }
@@ -500,8 +523,8 @@ static void check_recovered(struct core *core, struct job *job)
     bool is_emptied = false;
     for (size_t i = 0; i < job->server_count; i++) {
         const struct member *server = core_member_named(core, CORE_SERVER, job->servers[i].name);
-        is_emptied =
-            is_emptied || (server && core_member_is_here(server) && !job->servers[i].is_created);
+        is_emptied = is_emptied || (server && core_member_is_here(server) &&
+                                    job->servers[i].has_slices && !job->servers[i].is_created);
     }
     if (is_over || is_emptied) {
         core_job_set_state(

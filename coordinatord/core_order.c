@@ -56,7 +56,7 @@ size_t core_order_all(struct core *core, enum order_kind kind, struct job *job, 
     size_t count = 0;
     for (size_t i = 0; i < job->server_count; i++) {
         struct member *server = core_member_named(core, CORE_SERVER, job->servers[i].name);
-        if (server && core_member_is_here(server)) {
+        if (job->servers[i].has_slices && server && core_member_is_here(server)) {
             core_order_add(core, kind, server, job, value, i);
             count++;
         }

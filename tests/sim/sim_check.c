@@ -166,6 +166,9 @@ void sim_check_record(struct sim *sim, const struct core_record *record)
             check_applied(sim, rows, rows->job->generation, step, "when recorded");
     if (record->kind == CORE_REC_STATE && record->number == CORE_JOB_SUCCEEDED)
         check_success(sim, rows);
+    if (record->kind == CORE_REC_RESET && sim->servers_lost == 0 && rows->acked_before_reset)
+        sim_fail(sim, "acknowledged steps of job %llu are thrown away and no server was lost",
+                 LL(record->job));
     if (record->kind == CORE_REC_ABANDONED && sim->options.profile == SIM_CALM)
         sim_fail(sim, "step %llu of job %llu is abandoned in calm weather", LL(record->first),
                  LL(record->job));
@@ -288,7 +291,9 @@ static void check_evals(struct sim *sim, const struct sim_job *job,
     }
     if (!job->eval_records || job->was_restored)
         return;
-    for (uint64_t epoch = 1; epoch <= epochs; epoch++)
+    /* A coordinator that died while it evaluated cannot go back to that version; the last one it
+     * can. */
+    for (uint64_t epoch = sim->result.restarts ? epochs : 1; epoch <= epochs; epoch++)
         if (!(seen & (1ull << epoch)))
             sim_fail(sim, "job %llu succeeded and epoch %llu was not evaluated", LL(view->job),
                      LL(epoch));

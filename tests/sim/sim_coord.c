@@ -66,8 +66,12 @@ static void planned(struct sim *sim, const struct sim_event *event)
         return;
     answer->plan->next = sim->plans;
     sim->plans = answer->plan;
+    const struct sim_plan *plan = answer->plan;
+    uint32_t slice_counts[SIM_SERVERS_MAX] = {0};
+    for (uint32_t s = 0; s < plan->job->slice_count; s++)
+        slice_counts[plan->slots[plan->slice_slot[s]].server]++;
     SIM_CORE(sim, core_on_planned(sim->core, sim->now_ns, answer->number, answer->generation,
-                                  ERR_OK, "", answer->plan->slot_count));
+                                  ERR_OK, "", slice_counts));
 }
 
 static uint32_t slot_for(struct sim_plan *plan, uint32_t server, uint32_t shard)
@@ -277,7 +281,8 @@ static void send_act(struct sim *sim, const struct core_act *act, struct sim_msg
         sim_fail(sim, "action %d goes to stream %llu, which never was", (int)act->kind,
                  (unsigned long long)act->conn);
     if (conn->is_closed)
-        sim_fail(sim, "action %d goes to %s after its stream was ended", (int)act->kind, conn->member->name);
+        sim_fail(sim, "action %d goes to %s after its stream was ended", (int)act->kind,
+                 conn->member->name);
     sim_send_down(sim, conn, &msg);
 }
 

@@ -261,8 +261,9 @@ struct sim_rows { /* a job in the tables */
     const char *servers;
     uint64_t reissues;
     uint64_t images;
-    uint8_t *acked;     /* one byte a step */
-    uint8_t *abandoned; /* likewise */
+    uint8_t *acked;          /* one byte a step */
+    bool acked_before_reset; /* the last RESET forgot some */
+    uint8_t *abandoned;      /* likewise */
     struct core_record *evals;
     size_t eval_count;
     struct core_record *ckpts;
@@ -350,6 +351,7 @@ struct sim {
     struct sim_server servers[SIM_SERVERS_MAX];
     uint32_t server_count;
     uint64_t next_incarnation;
+    uint64_t servers_lost; /* processes, or rejoined with nothing */
 
     struct sim_job jobs[SIM_JOBS_MAX];
     uint32_t job_count;

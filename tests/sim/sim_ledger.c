@@ -86,6 +86,7 @@ static void apply(struct sim *sim, struct sim_tables *tables, const struct core_
         rows->servers = r->text;
         break;
     case CORE_REC_RESET:
+        rows->acked_before_reset = memchr(rows->acked, 1, total) != NULL;
         memset(rows->acked, 0, total);
         memset(rows->abandoned, 0, total);
         rows->eval_count = 0;
