@@ -500,6 +500,8 @@ void core_on_journal_written(struct core *core, uint64_t now_ns, uint64_t seq)
             job->progress_ns = core->now_ns;
         }
     }
+    if (core->drops_due)
+        core_job_drop_ended(core);
     core_event_end(core);
 }
 

@@ -186,6 +186,7 @@ struct job {
     uint64_t hold_until_ns;
     uint64_t begin_ns; /* of running, for rates */
     uint64_t end_ns;
+    uint64_t end_seq; /* record of the end, until it is durable and the servers were told; else 0 */
 
     struct data_order order;
     uint64_t steps_per_epoch;
@@ -315,6 +316,7 @@ struct core {
     size_t pending_count;
     size_t pending_capacity;
 
+    size_t drops_due;    /* jobs with an end_seq */
     bool is_fill_due; /* every worker may have something to get */
     struct core_act *acts;
     size_t act_count;
@@ -385,6 +387,7 @@ void core_job_advance(struct core *core, struct job *job);
 void core_job_advance_all(struct core *core);
 void core_job_end(struct core *core, struct job *job, enum core_job_state state, enum err_code code,
                   const char *reason);
+void core_job_drop_ended(struct core *core); /* those whose end became durable */
 void core_job_server_lost(struct core *core, struct member *server);
 void core_job_server_here(struct core *core, struct member *server, const struct core_hello *hello);
 bool core_job_has_enough_servers(const struct core *core, const struct job *job);
@@ -401,6 +404,8 @@ void core_job_forget_progress(struct job *job);
 struct order *core_order_add(struct core *core, enum order_kind kind, struct member *server,
                              struct job *job, uint64_t value, size_t server_index);
 void core_order_send(struct core *core, const struct order *order);
+/* The job may be one that nobody knows any more. */
+void core_order_drop(struct core *core, struct member *server, uint64_t job);
 /* Servers that hold slices of the job. */
 size_t core_job_holders(const struct job *job);
 /* To every server that holds slices of the job and is here; returns how many. */

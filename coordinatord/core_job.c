@@ -265,12 +265,13 @@ void core_job_end(struct core *core, struct job *job, enum core_job_state state,
     core_ckpt_stop(core, job, code == ERR_OK ? ERR_CANCELLED : code, reason, true);
     core_eval_stop(core, job);
     core_order_fail_job(core, job);
-    core_order_all(core, ORDER_DROP, job, 0);
     close_on_workers(core, job);
     record_accounting(core, job);
     job->end_ns = core->now_ns;
     core_job_set_state(core, job, state, reason);
     core_job_set_phase(core, job, PHASE_ENDED);
+    job->end_seq = core->next_seq;
+    core->drops_due++;
     size_t at = 0;
     while (core->live[at] != job)
         at++;
@@ -278,6 +279,24 @@ void core_job_end(struct core *core, struct job *job, enum core_job_state state,
     ranges_clear(&job->again);
     job->lease_count = 0;
     core->is_fill_due = true;
+}
+
+/* Variables are let go only when the ledger knows of the end: a coordinator that dies before that
+ * goes on with the job where it was. */
+void core_job_drop_ended(struct core *core)
+{
+    for (size_t i = 0; i < core->job_count && core->drops_due; i++) {
+        struct job *job = core->jobs[i];
+        if (job->end_seq == 0 || job->end_seq > core->written_seq)
+            continue;
+        job->end_seq = 0;
+        core->drops_due--;
+        for (size_t s = 0; s < job->server_count; s++) {
+            struct member *server = core_member_named(core, CORE_SERVER, job->servers[s].name);
+            if (server && core_member_is_here(server))
+                core_order_drop(core, server, job->number);
+        }
+    }
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -423,8 +442,23 @@ void core_job_server_lost(struct core *core, struct member *server)
     }
 }
 
+/* A server that was away when a job ended, or was never answered, still holds it. */
+static void drop_leftovers(struct core *core, struct member *server, const struct core_hello *hello)
+{
+    for (size_t s = 0; s < hello->shard_state_count; s++) {
+        uint64_t number = hello->shards[s].job;
+        const struct job *job = core_job_of(core, number);
+        bool is_told = false;
+        for (size_t before = 0; before < s; before++)
+            is_told = is_told || hello->shards[before].job == number;
+        if (!is_told && (!job || (!core_job_is_active(job) && job->end_seq == 0)))
+            core_order_drop(core, server, number);
+    }
+}
+
 void core_job_server_here(struct core *core, struct member *server, const struct core_hello *hello)
 {
+    drop_leftovers(core, server, hello);
     for (size_t j = 0; j < core->live_count; j++) {
         struct job *job = core->live[j];
         for (size_t i = 0; i < job->server_count; i++) {
