@@ -158,6 +158,21 @@ static void check_success(struct sim *sim, const struct sim_rows *rows)
     }
 }
 
+/* Every slice of the job's generation is on a server that is up. */
+static bool is_whole(struct sim *sim, const struct sim_rows *rows)
+{
+    uint32_t there = 0;
+    for (uint32_t i = 0; i < sim->server_count; i++) {
+        struct sim_server *server = &sim->servers[i];
+        struct sim_hold *hold = server->m.is_up ? sim_hold_of(server, rows->number) : NULL;
+        if (!hold || hold->generation != rows->generation || hold->job != rows->job)
+            continue;
+        for (uint32_t s = 0; s < rows->job->slice_count; s++)
+            there += hold->has[s];
+    }
+    return there == rows->job->slice_count;
+}
+
 void sim_check_record(struct sim *sim, const struct core_record *record)
 {
     struct sim_rows *rows = sim_rows_of(&sim->ledger.emitted, record->job);
@@ -166,7 +181,7 @@ void sim_check_record(struct sim *sim, const struct core_record *record)
             check_applied(sim, rows, rows->job->generation, step, "when recorded");
     if (record->kind == CORE_REC_STATE && record->number == CORE_JOB_SUCCEEDED)
         check_success(sim, rows);
-    if (record->kind == CORE_REC_RESET && sim->servers_lost == 0 && rows->acked_before_reset)
+    if (record->kind == CORE_REC_RESET && rows->acked_before_reset && is_whole(sim, rows))
         sim_fail(sim, "acknowledged steps of job %llu are thrown away and no server was lost",
                  LL(record->job));
     if (record->kind == CORE_REC_ABANDONED && sim->options.profile == SIM_CALM)

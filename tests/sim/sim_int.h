@@ -351,7 +351,6 @@ struct sim {
     struct sim_server servers[SIM_SERVERS_MAX];
     uint32_t server_count;
     uint64_t next_incarnation;
-    uint64_t servers_lost; /* processes, or rejoined with nothing */
 
     struct sim_job jobs[SIM_JOBS_MAX];
     uint32_t job_count;

@@ -97,7 +97,6 @@ static void forget(struct sim_member *member)
 static void begin_life(struct sim *sim, struct sim_member *member, uint64_t delay_ns)
 {
     forget(member);
-    sim->servers_lost += member->role == CORE_SERVER && member->life > 0;
     member->is_up = true;
     member->is_leaving = false;
     member->is_welcomed = false;
@@ -146,7 +145,6 @@ void sim_member_crash(struct sim *sim, struct sim_member *member)
     sim_trace(sim, "%s is gone", member->name);
     member->is_up = false;
     member->life++;
-    sim->servers_lost += member->role == CORE_SERVER;
     if (member->conn)
         sim_conn_break(sim, member->conn);
     member->conn = NULL;
