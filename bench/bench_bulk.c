@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_bulk: 64 MiB of tensor over loopback TCP, through our RPC layer and through plain
- * send/recv.
+/* bench_bulk: 64 MiB of tensor over loopback TCP, through our RPC layer and by plain send and recv.
  *
  *   bench_bulk [ROUNDS]     default 15 of each, after two that are not counted
  *
@@ -56,8 +55,7 @@ static uint8_t *buffer_new(int fill)
     return p;
 }
 
-/* ---- rpc server --------------------------------------------------------------------------------
- */
+/* ---- rpc server ------------------------------------------------------------------------------ */
 static void nothing(void *arg)
 {
     (void)arg;
@@ -135,8 +133,8 @@ static _Noreturn void serve_rpc(int port_fd)
     if (rpc_env_new(NULL, &env, &err) != ERR_OK ||
         rpc_server_new(env, NULL, &server, &err) != ERR_OK)
         die(err.text);
-    rpc_server_add_method(server, &ps_pull, on_pull, NULL);
-    rpc_server_add_method(server, &ps_push, on_push, NULL);
+    rpc_server_add_method(server, &ps_method_pull, on_pull, NULL);
+    rpc_server_add_method(server, &ps_method_push, on_push, NULL);
     if (rpc_server_listen(server, "127.0.0.1:0", &port, &err) != ERR_OK)
         die(err.text);
     rpc_server_start(server);
@@ -146,8 +144,7 @@ static _Noreturn void serve_rpc(int port_fd)
         pause();
 }
 
-/* ---- rpc client --------------------------------------------------------------------------------
- */
+/* ---- rpc client ------------------------------------------------------------------------------ */
 struct wait {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -193,8 +190,8 @@ static void rpc_pull(struct rpc_channel *channel)
         .timeout_ms = 60000, .wait_for_ready = true, .where = RPC_INLINE, .has_payload = true};
     struct rpc_ccall *call;
     struct err err;
-    if (rpc_open(channel, &ps_pull, &(struct rpc_out){.message = &request.base}, &options, on_end,
-                 &wait, &call, &err) != ERR_OK)
+    if (rpc_open(channel, &ps_method_pull, &(struct rpc_out){.message = &request.base}, &options,
+                 on_end, &wait, &call, &err) != ERR_OK)
         die(err.text);
     rpc_crecv(call, on_pull_chunk, NULL);
     wait_done(&wait);
@@ -231,7 +228,7 @@ static void rpc_push(struct rpc_channel *channel)
     struct rpc_ccall *call;
     struct err err;
     wait.blob = rpc_blob_wrap(source, TOTAL, nothing, NULL);
-    if (rpc_open(channel, &ps_push, NULL, &options, on_end, &wait, &call, &err) != ERR_OK)
+    if (rpc_open(channel, &ps_method_push, NULL, &options, on_end, &wait, &call, &err) != ERR_OK)
         die(err.text);
     push_chunk(call, &wait);
     wait_done(&wait);
@@ -239,8 +236,7 @@ static void rpc_push(struct rpc_channel *channel)
     rpc_blob_unref(wait.blob);
 }
 
-/* ---- the raw twin ------------------------------------------------------------------------------
- */
+/* ---- the raw twin ---------------------------------------------------------------------------- */
 static void send_all(int fd, const uint8_t *at, size_t bytes)
 {
     while (bytes > 0) {
@@ -302,8 +298,7 @@ static void raw_push(int fd)
     recv_all(fd, &done, 1);
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------
- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 static pid_t start(void (*serve)(int port_fd), uint16_t *ret_port)
 {
     int fds[2];

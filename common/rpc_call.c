@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_call: the server side of one call, from the moment it is armed.
  *
- *   armed --(a call comes)--> handed to on_call --reply, fail or finish--> ended --(RECV_CLOSE)-->
- * over
+ *   armed --(a call comes)--> handed to on_call --reply, fail, finish--> ended --RECV_CLOSE--> over
  *
  * Two counts: stream.refs keeps the memory, users is what handlers hold (and what a callback that
  * is still to come holds for them). When the last user goes and nobody has ended the call, it is
@@ -46,8 +45,7 @@ struct rpc_call {
     grpc_slice details;
 };
 
-/* ---- ending ------------------------------------------------------------------------------------
- */
+/* ---- ending ---------------------------------------------------------------------------------- */
 /* How much of text fits LIMIT_RPC_DETAILS_BYTES once gRPC has percent-encoded it. */
 static size_t details_length(const char *text)
 {
@@ -109,8 +107,7 @@ static size_t server_last(struct rpc_stream *stream, grpc_op *ops)
     return count;
 }
 
-/* ---- users -------------------------------------------------------------------------------------
- */
+/* ---- users ----------------------------------------------------------------------------------- */
 void rpc_call_ref(struct rpc_call *call)
 {
     atomic_fetch_add_explicit(&call->users, 1, memory_order_relaxed);
@@ -126,8 +123,7 @@ void rpc_call_unref(struct rpc_call *call)
     rpc_stream_unref(&call->stream);
 }
 
-/* ---- the side functions ------------------------------------------------------------------------
- */
+/* ---- the side functions ---------------------------------------------------------------------- */
 static void server_message(struct rpc_stream *stream, union rpc_message_fn fn,
                            const struct rpc_in *in, void *arg)
 {
@@ -180,8 +176,7 @@ static void server_destroy(struct rpc_stream *stream)
 static const struct rpc_side server_side = {server_message, server_sent, server_malformed,
                                             server_last,    server_over, server_destroy};
 
-/* ---- arrival -----------------------------------------------------------------------------------
- */
+/* ---- arrival --------------------------------------------------------------------------------- */
 static void on_closed(struct rpc_op *op, bool ok)
 {
     (void)ok; /* RECV_CLOSE always succeeds */
@@ -261,8 +256,7 @@ void rpc_call_arm(struct rpc_server *server, size_t method_index)
     ASSERT(error == GRPC_CALL_OK); /* a server that shuts down answers through the queue */
 }
 
-/* ---- what handlers say -------------------------------------------------------------------------
- */
+/* ---- what handlers say ----------------------------------------------------------------------- */
 void rpc_reply(struct rpc_call *call, const struct rpc_out *out)
 {
     ASSERT(call->method->kind == RPC_UNARY || call->method->kind == RPC_CLIENT_STREAM);
@@ -325,8 +319,7 @@ const char *rpc_peer(const struct rpc_call *call)
     return call->peer;
 }
 
-/* ---- methods that nobody registered ------------------------------------------------------------
- */
+/* ---- methods that nobody registered ---------------------------------------------------------- */
 struct unknown {
     struct rpc_op new_op;
     struct rpc_op end_op;

@@ -44,8 +44,7 @@ struct rpc_ccall {
     struct err status;
 };
 
-/* ---- channels ----------------------------------------------------------------------------------
- */
+/* ---- channels -------------------------------------------------------------------------------- */
 static void channel_unref(struct rpc_channel *channel)
 {
     if (atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) == 1)
@@ -130,8 +129,7 @@ void rpc_channel_free(struct rpc_channel *channel)
     channel_unref(channel);
 }
 
-/* ---- the side functions ------------------------------------------------------------------------
- */
+/* ---- the side functions ---------------------------------------------------------------------- */
 static void client_message(struct rpc_stream *stream, union rpc_message_fn fn,
                            const struct rpc_in *in, void *arg)
 {
@@ -178,8 +176,7 @@ static void client_destroy(struct rpc_stream *stream)
 static const struct rpc_side client_side = {client_message, client_sent, client_malformed,
                                             client_last,    client_over, client_destroy};
 
-/* ---- status ------------------------------------------------------------------------------------
- */
+/* ---- status ---------------------------------------------------------------------------------- */
 static bool find_error_name(const grpc_metadata_array *trailing, char *ret_name, size_t size)
 {
     for (size_t i = 0; i < trailing->count; i++) {
@@ -244,8 +241,7 @@ static void on_status(struct rpc_op *op, bool ok)
     rpc_stream_unref(&call->stream);
 }
 
-/* ---- starting ----------------------------------------------------------------------------------
- */
+/* ---- starting -------------------------------------------------------------------------------- */
 static gpr_timespec deadline_in(uint32_t timeout_ms)
 {
     if (timeout_ms == UINT32_MAX)
@@ -340,8 +336,7 @@ enum err_code rpc_open(struct rpc_channel *channel, const struct rpc_method *met
     return start(channel, method, request, options, on_end, arg, ret_call, err);
 }
 
-/* ---- synchronous -------------------------------------------------------------------------------
- */
+/* ---- synchronous ----------------------------------------------------------------------------- */
 struct sync_call {
     pthread_mutex_t lock; /* guards is_done */
     pthread_cond_t done;
@@ -391,8 +386,7 @@ enum err_code rpc_invoke_sync(struct rpc_channel *channel, const struct rpc_meth
     return ERR_OK;
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams --------------------------------------------------------------------------------- */
 enum err_code rpc_csend(struct rpc_ccall *call, const struct rpc_out *out,
                         void (*on_sent)(struct rpc_ccall *call, bool ok, void *arg), void *arg)
 {

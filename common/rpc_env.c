@@ -59,8 +59,8 @@ void rpc_process_init(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
-    /* glibc's resolver: it reads what the machine's administrator configured, and c-ares leaks a little
-     * with each name from the hosts file. The variable is gRPC's only switch for it. */
+    /* glibc's resolver: it follows what the machine's administrator configured, and c-ares leaks a
+     * little with each name from the hosts file. The variable is gRPC's only switch for it. */
     setenv("GRPC_DNS_RESOLVER", "native", 0);
 }
 
@@ -74,8 +74,7 @@ static void on_grpc_log(gpr_log_func_args *args)
         log_debug("grpc", "file=%s line=%d text=\"%s\"", args->file, args->line, args->message);
 }
 
-/* ---- events ------------------------------------------------------------------------------------
- */
+/* ---- events ---------------------------------------------------------------------------------- */
 static void drain_events(struct rpc_env *env)
 {
     struct rpc_ev *newest = atomic_exchange_explicit(&env->events, NULL, memory_order_acquire);
@@ -163,8 +162,7 @@ static void *io_main(void *arg)
     }
 }
 
-/* ---- start and stop ----------------------------------------------------------------------------
- */
+/* ---- start and stop -------------------------------------------------------------------------- */
 enum err_code rpc_env_new(uv_loop_t *loop, struct rpc_env **ret_env, struct err *err)
 {
     struct rpc_env *env = base_alloc(sizeof(*env));

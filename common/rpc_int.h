@@ -9,8 +9,8 @@
  * Life of a stream, all moves on the io thread unless said otherwise:
  *
  *   open --(last event of gRPC: RECV_CLOSE or RECV_STATUS)--> closed
- *   closed --(no batch outstanding any more)--> over: grpc call released, queue dropped with ok =
- * false over --(end event on the call's own thread)--> a waiting receive gets NULL, then on_over
+ *   closed --(no batch outstanding any more)--> over: grpc call released, queue dropped, ok false
+ *   over --(end event on the call's own thread)--> a waiting receive gets NULL, then on_over
  *
  * Because one thread makes these moves and the bridge to the loop keeps the order, the end is the
  * last thing that a call hears.

@@ -13,8 +13,7 @@
 #define ARENA_ALIGN       16
 #define REST_STACK_BYTES  1024 /* a chunk's header is under 64 bytes */
 
-/* ---- arena -------------------------------------------------------------------------------------
- */
+/* ---- arena ----------------------------------------------------------------------------------- */
 struct rpc_block {
     struct rpc_block *next;
     size_t size; /* of bytes */
@@ -70,8 +69,7 @@ static void blocks_free(struct rpc_block *block)
     }
 }
 
-/* ---- blobs -------------------------------------------------------------------------------------
- */
+/* ---- blobs ----------------------------------------------------------------------------------- */
 struct rpc_blob {
     atomic_uint refs;
     const void *data;
@@ -112,8 +110,7 @@ static void unref_slice_blob(void *arg)
     rpc_blob_unref(arg);
 }
 
-/* ---- packing -----------------------------------------------------------------------------------
- */
+/* ---- packing --------------------------------------------------------------------------------- */
 static size_t put_varint(uint8_t *at, uint64_t value)
 {
     size_t n = 0;
@@ -158,8 +155,7 @@ enum err_code rpc_msg_pack(const struct rpc_out *out, grpc_byte_buffer **ret_buf
     return ERR_OK;
 }
 
-/* ---- views -------------------------------------------------------------------------------------
- */
+/* ---- views ----------------------------------------------------------------------------------- */
 struct rpc_view {
     atomic_uint refs;
     grpc_byte_buffer *buffer;
@@ -212,8 +208,7 @@ void rpc_view_free(struct rpc_view *view)
     free(view);
 }
 
-/* ---- unpacking ---------------------------------------------------------------------------------
- */
+/* ---- unpacking ------------------------------------------------------------------------------- */
 struct cursor { /* walks over the slices */
     const grpc_slice_buffer *slices;
     size_t index; /* of the slice */

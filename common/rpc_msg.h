@@ -8,7 +8,7 @@
  *
  * Owns    a struct rpc_msg owns its arena and one reference to its view.
  * Limits  what is unpacked lives in an arena of at most LIMIT_RPC_ARENA_BYTES; past that a message
- * counts as malformed. Group fields are refused, so hostile nesting costs no stack.
+ *         counts as malformed. Group fields are refused, so hostile nesting costs no stack.
  */
 #ifndef COMMON_RPC_MSG_H
 #define COMMON_RPC_MSG_H

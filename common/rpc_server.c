@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rpc_server: the method table, listening, and the drain.
  *
- *   new --add, listen--> new --start--> serving --drain--> draining --(last call gone)--> drained
- * --free
+ *   new --add, listen--> new --start--> serving --drain--> draining --last call gone--> drained
  *
  * A drain refuses new calls at once, cancels what is left after grace_ms, and is done when gRPC
  * says that no call is left.
@@ -192,8 +191,7 @@ void rpc_server_start(struct rpc_server *server)
         rpc_unknown_arm(server);
 }
 
-/* ---- draining ----------------------------------------------------------------------------------
- */
+/* ---- draining -------------------------------------------------------------------------------- */
 void rpc_server_drain(struct rpc_server *server, void (*on_done)(void *arg), void *arg)
 {
     ASSERT(server->is_started && !server->has_drain);

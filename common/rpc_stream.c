@@ -63,8 +63,7 @@ void rpc_stream_unref(struct rpc_stream *stream)
         stream->side->destroy(stream);
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 static void run_sent(struct rpc_ev *ev)
 {
     struct rpc_item *item = CONTAINER_OF(ev, struct rpc_item, ev);
@@ -141,8 +140,7 @@ void rpc_stream_closed(struct rpc_stream *stream)
     check_over(stream);
 }
 
-/* ---- sending -----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 static void pump(struct rpc_stream *stream);
 
 static void on_item_sent(struct rpc_op *op, bool ok)
@@ -258,8 +256,7 @@ void rpc_stream_send_last(struct rpc_stream *stream, bool drops_queue)
     pump(stream);
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 static void run_message(struct rpc_ev *ev)
 {
     struct rpc_stream *stream = CONTAINER_OF(ev, struct rpc_stream, message_ev);

@@ -13,8 +13,9 @@
 #include "common/base.h"
 
 /* In front of a function definition: compiles it for each set. Not under sanitizers, which are not
- * ready when the dynamic linker picks. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+ * ready when the dynamic linker picks, nor with Clang 14, which names the result differently. */
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                \
+    !defined(__SANITIZE_THREAD__)
 #define VEC_TARGETS __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define VEC_TARGETS

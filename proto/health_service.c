@@ -82,8 +82,7 @@ static void on_check(struct rpc_call *call, const struct rpc_in *in, void *arg)
     rpc_reply(call, &(struct rpc_out){.message = &response.base});
 }
 
-/* ---- watching ----------------------------------------------------------------------------------
- */
+/* ---- watching -------------------------------------------------------------------------------- */
 static void end_watcher(struct watcher *watcher, enum err_code code, const char *text)
 {
     if (watcher->is_ended)
@@ -151,8 +150,7 @@ static void tell_watchers_of(struct health_service *health, const char *name)
             tell(w);
 }
 
-/* ---- what the daemon says ----------------------------------------------------------------------
- */
+/* ---- what the daemon says -------------------------------------------------------------------- */
 void health_service_add(struct health_service *health, struct rpc_server *server)
 {
     rpc_server_add_method(server, &health_check, on_check, health);

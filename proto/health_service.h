@@ -2,8 +2,7 @@
 /* health_service: grpc.health.v1 (Check and Watch) for a server of common/rpc.h.
  *
  * A service is SERVING, NOT_SERVING, or unknown when it was never set; "" stands for the whole
- * server. The methods run on the loop, so a daemon whose loop is stuck does not call itself
- * healthy.
+ * server. The methods run on the loop: a daemon whose loop is stuck does not call itself healthy.
  *
  * Owns    the statuses and the streams that watch them. The object outlives the server that it was
  *         added to (free it after rpc_server_free).

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reflection_service: a walk over the serialised FileDescriptorSet, field by field.
  *
- * Only these fields of descriptor.proto matter: FileDescriptorSet.file 1; FileDescriptorProto.name
- * 1, package 2, dependency 3, message_type 4, enum_type 5, service 6; DescriptorProto.name 1, field
- * 2, nested_type 3, enum_type 4, oneof_decl 8; EnumDescriptorProto.name 1;
- * ServiceDescriptorProto.name 1, method 2; and name 1 in the leaves.
+ * Only these fields of descriptor.proto matter:
+ *   FileDescriptorSet       file 1
+ *   FileDescriptorProto     name 1, package 2, dependency 3, message_type 4, enum_type 5, service 6
+ *   DescriptorProto         name 1, field 2, nested_type 3, enum_type 4, oneof_decl 8
+ *   EnumDescriptorProto     name 1
+ *   ServiceDescriptorProto  name 1, method 2
+ *   and name 1 in the leaves
  */
 #include "proto/reflection_service.h"
 
@@ -148,8 +151,7 @@ static bool file_defines(struct bytes file, const char *symbol)
     return false;
 }
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files ----------------------------------------------------------------------------------- */
 struct files {
     struct bytes list[MAX_FILES];
     size_t count;
@@ -210,8 +212,7 @@ size_t reflection_count_files(const char *symbol)
     return files.count;
 }
 
-/* ---- answers -----------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 static void on_answered(struct rpc_call *call, bool ok, void *arg);
 
 /* The next question is read when this answer has left: a client that only asks waits. */

@@ -9,6 +9,8 @@
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "proto/health_service.h"
+#include "proto/reflection_service.h"
 #include "psd/member.h"
 #include "psd/ps_int.h"
 #include "psd/ps_order.h"
@@ -50,6 +52,11 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
     ps->address =
         options->advertise ? base_strdup(options->advertise) : with_port(options->listen, port);
     ps_api_add(ps);
+    ps->health = health_service_new();
+    health_service_add(ps->health, ps->server);
+    reflection_service_add(ps->server);
+    health_service_set(ps->health, "", true);
+    health_service_set(ps->health, "steadfast.v1.ParameterServer", true);
 
     ps->values = budget_new(options->memory_bytes, false);
     ps->grads = budget_new(options->inflight_bytes, true);
@@ -99,6 +106,7 @@ static void on_drained(void *arg)
 static void on_member_stopped(void *arg)
 {
     struct ps *ps = arg;
+    health_service_drain(ps->health);
     rpc_server_drain(ps->server, on_drained, ps);
 }
 
@@ -117,6 +125,7 @@ void ps_free(struct ps *ps)
     for (uint32_t i = 0; ps->shards && i < ps->shard_count; i++)
         shard_free(ps->shards[i]);
     rpc_server_free(ps->server);
+    health_service_free(ps->health);
     ps_orders_free(ps->orders);
     member_free(ps->member);
     push_gate_free(ps->gate);

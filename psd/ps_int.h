@@ -12,6 +12,7 @@
 #include "psd/push_gate.h"
 #include "psd/shard.h"
 
+struct health_service;
 struct push;
 struct member;
 struct ps_orders;
@@ -29,6 +30,7 @@ struct ps {
     struct shard **shards;
     uint32_t shard_count;
     struct rpc_server *server;
+    struct health_service *health;
     struct ps_orders *orders;
     struct member *member;
     bool is_started;

@@ -144,8 +144,8 @@ UNUSED static void fx_submit(const char *text, uint32_t timeout_ms, enum rpc_whe
     request.spec_json = (char *)(uintptr_t)text;
     struct rpc_out out = {.message = &request.base};
     struct rpc_call_options options = {.timeout_ms = timeout_ms, .where = where};
-    CHECK_OK(rpc_invoke(fx.channel, &coord_method_submit_job, &out, &options,
-                        on_answer, answer, &err));
+    CHECK_OK(
+        rpc_invoke(fx.channel, &coord_method_submit_job, &out, &options, on_answer, answer, &err));
 }
 
 UNUSED static void fx_reply_submit(struct rpc_call *call, const char *text, uint64_t number)

@@ -52,7 +52,6 @@ TEST(lenet_has_the_variables_counted_by_hand)
 }
 
 /* The published size of tf_cnn_benchmarks' lenet: 28x28x3, 1001 classes. */
- * class more. */
 TEST(lenet_at_imagenet_classes_has_the_published_count)
 {
     struct err err = {0};

@@ -59,8 +59,7 @@ TEST(a_payload_leaves_as_the_callers_own_bytes)
     grpc_shutdown();
 }
 
-/* ---- pull --------------------------------------------------------------------------------------
- */
+/* ---- pull ------------------------------------------------------------------------------------ */
 static void on_pull(struct rpc_call *call, const struct rpc_in *request, void *arg)
 {
     (void)request;
@@ -94,13 +93,13 @@ static void start_pull(void (*handler)(struct rpc_call *, const struct rpc_in *,
     struct err err;
     fill();
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &ps_pull, handler, NULL);
+    rpc_server_add_method(fx.server, &ps_method_pull, handler, NULL);
     fx_start_server();
     Steadfast__V1__PullRequest request = STEADFAST__V1__PULL_REQUEST__INIT;
     struct rpc_call_options options = {
         .timeout_ms = 20000, .where = RPC_INLINE, .has_payload = true};
-    CHECK_OK(rpc_open(fx.channel, &ps_pull, &(struct rpc_out){.message = &request.base}, &options,
-                      on_answer, end, ret_call, &err));
+    CHECK_OK(rpc_open(fx.channel, &ps_method_pull, &(struct rpc_out){.message = &request.base},
+                      &options, on_answer, end, ret_call, &err));
 }
 
 TEST(a_pulled_payload_is_the_same_byte_for_byte)
@@ -117,8 +116,7 @@ TEST(a_pulled_payload_is_the_same_byte_for_byte)
     CHECK_U64(freed, 1);
 }
 
-/* ---- push --------------------------------------------------------------------------------------
- */
+/* ---- push ------------------------------------------------------------------------------------ */
 static void on_push_chunk(struct rpc_call *call, const struct rpc_in *in, void *arg)
 {
     if (!in) {
@@ -156,10 +154,10 @@ TEST(a_pushed_payload_can_be_kept_beyond_its_call)
     struct rpc_ccall *call;
     fill();
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &ps_push, on_push, NULL);
+    rpc_server_add_method(fx.server, &ps_method_push, on_push, NULL);
     fx_start_server();
     struct rpc_call_options options = {.timeout_ms = 20000};
-    CHECK_OK(rpc_open(fx.channel, &ps_push, NULL, &options, on_answer, &end, &call, &err));
+    CHECK_OK(rpc_open(fx.channel, &ps_method_push, NULL, &options, on_answer, &end, &call, &err));
     push_all(call);
     rpc_cclose_send(call);
     WAIT_UNTIL(end.is_done);
@@ -222,8 +220,7 @@ TEST(no_payload_and_an_empty_one_are_told_apart)
     fx_stop();
 }
 
-/* ---- given back when it fails ------------------------------------------------------------------
- */
+/* ---- given back when it fails ---------------------------------------------------------------- */
 static _Atomic(struct rpc_call *) stalled;
 
 static void stall(struct rpc_call *call, const struct rpc_in *request, void *arg)
@@ -240,10 +237,10 @@ TEST(a_cancel_gives_the_senders_blob_back_once)
     struct answer end = {0};
     struct rpc_ccall *call;
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &ps_push, stall, NULL);
+    rpc_server_add_method(fx.server, &ps_method_push, stall, NULL);
     fx_start_server();
     struct rpc_call_options options = {.timeout_ms = 20000, .where = RPC_INLINE};
-    CHECK_OK(rpc_open(fx.channel, &ps_push, NULL, &options, on_answer, &end, &call, &err));
+    CHECK_OK(rpc_open(fx.channel, &ps_method_push, NULL, &options, on_answer, &end, &call, &err));
     for (int i = 0; i < 4; i++)
         push_all(call); /* more than the window takes */
     WAIT_UNTIL(stalled != NULL);
@@ -260,7 +257,7 @@ static void serve(int fd)
 {
     struct err err;
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &ps_push, stall, NULL);
+    rpc_server_add_method(fx.server, &ps_method_push, stall, NULL);
     CHECK_OK(rpc_server_listen(fx.server, "127.0.0.1:0", &fx.port, &err));
     rpc_server_start(fx.server);
     if (write(fd, &fx.port, sizeof(fx.port)) != sizeof(fx.port))
@@ -283,7 +280,7 @@ TEST(a_dead_peer_gives_the_senders_blob_back_once)
     fx_client_start();
     fx_connect(port);
     struct rpc_call_options options = {.timeout_ms = 20000, .where = RPC_INLINE};
-    CHECK_OK(rpc_open(fx.channel, &ps_push, NULL, &options, on_answer, &end, &call, &err));
+    CHECK_OK(rpc_open(fx.channel, &ps_method_push, NULL, &options, on_answer, &end, &call, &err));
     for (int i = 0; i < 8; i++)
         push_all(call);
     WAIT_UNTIL(freed > 0); /* some of it crossed */

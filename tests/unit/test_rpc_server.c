@@ -47,7 +47,7 @@ static void start_with(uint32_t grace_ms,
                        void (*on_call)(struct rpc_call *, const struct rpc_in *, void *))
 {
     fx_new_server(grace_ms);
-    rpc_server_add_method(fx.server, &coordinator_methods[COORDINATOR_SUBMIT_JOB], on_call, NULL);
+    rpc_server_add_method(fx.server, &coord_method_submit_job, on_call, NULL);
     fx_start_server();
 }
 
@@ -60,8 +60,7 @@ static void check_answers(const char *text)
     CHECK_STR(answer.text, text);
 }
 
-/* ---- listening ---------------------------------------------------------------------------------
- */
+/* ---- listening ------------------------------------------------------------------------------- */
 TEST(a_port_in_use_is_refused_with_the_address)
 {
     struct err err;
@@ -92,8 +91,7 @@ TEST(an_address_that_is_not_ours_is_refused_with_the_reason)
     fx_stop();
 }
 
-/* ---- draining ----------------------------------------------------------------------------------
- */
+/* ---- draining -------------------------------------------------------------------------------- */
 TEST(a_drain_lets_a_call_in_flight_finish_and_refuses_new_ones)
 {
     start_with(20000, hold);
@@ -150,7 +148,7 @@ TEST(an_env_without_a_loop_serves_and_stops)
     rpc_process_init();
     CHECK_OK(rpc_env_new(NULL, &fx.env, &err));
     CHECK_OK(rpc_server_new(fx.env, NULL, &fx.server, &err));
-    struct rpc_method row = coordinator_methods[COORDINATOR_SUBMIT_JOB];
+    struct rpc_method row = coord_method_submit_job;
     row.where = RPC_INLINE;
     rpc_server_add_method(fx.server, &row, on_submit, NULL);
     fx_start_server();
@@ -171,8 +169,7 @@ TEST(an_env_without_a_loop_serves_and_stops)
     rpc_env_free(fx.env);
 }
 
-/* ---- strangers ---------------------------------------------------------------------------------
- */
+/* ---- strangers ------------------------------------------------------------------------------- */
 static int dial(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -232,7 +229,7 @@ static struct answer ask_raw(uint8_t *bytes, size_t len, uint32_t tag, ProtobufC
     request.base.n_unknown_fields = 1;
     request.base.unknown_fields = &field;
     struct rpc_call_options options = {.timeout_ms = 10000};
-    CHECK_OK(rpc_invoke(fx.channel, &coordinator_methods[COORDINATOR_SUBMIT_JOB],
+    CHECK_OK(rpc_invoke(fx.channel, &coord_method_submit_job,
                         &(struct rpc_out){.message = &request.base}, &options, on_answer, &answer,
                         &err));
     WAIT_UNTIL(answer.is_done);
@@ -263,8 +260,7 @@ TEST(hostile_messages_are_refused_and_the_server_goes_on)
     fx_stop();
 }
 
-/* ---- peers that die ----------------------------------------------------------------------------
- */
+/* ---- peers that die -------------------------------------------------------------------------- */
 static pid_t start_child(void (*body)(int fd), int *ret_fd)
 {
     int fds[2];
@@ -286,8 +282,8 @@ static void serve_held(int fd)
 {
     struct err err;
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &coordinator_methods[COORDINATOR_SUBMIT_JOB],
-                          wanted_port ? on_submit : hold, NULL);
+    rpc_server_add_method(fx.server, &coord_method_submit_job, wanted_port ? on_submit : hold,
+                          NULL);
     char address[64];
     snprintf(address, sizeof(address), "127.0.0.1:%u", wanted_port);
     CHECK_OK(rpc_server_listen(fx.server, address, &fx.port, &err));
@@ -365,7 +361,8 @@ static void attach_and_wait(int fd)
     fx_client_start();
     fx_connect(port);
     struct rpc_call_options options = {.timeout_ms = UINT32_MAX};
-    CHECK_OK(rpc_open(fx.channel, &fleet_attach, NULL, &options, on_answer, &end, &call, &err));
+    CHECK_OK(
+        rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_answer, &end, &call, &err));
     uv_run(&fx.loop, UV_RUN_DEFAULT);
 }
 
@@ -376,7 +373,7 @@ TEST(a_killed_client_ends_its_stream_at_the_server)
     CHECK(dup2(to_child[0], STDIN_FILENO) == STDIN_FILENO);
     pid_t pid = start_child(attach_and_wait, &fd);
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &fleet_attach, on_attach, NULL);
+    rpc_server_add_method(fx.server, &fleet_method_attach, on_attach, NULL);
     fx_start_server();
     CHECK(write(to_child[1], &fx.port, sizeof(fx.port)) == sizeof(fx.port));
     WAIT_UNTIL(held != NULL);

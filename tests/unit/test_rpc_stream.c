@@ -5,8 +5,7 @@
 #include "common/limits.h"
 #include "tests/unit/rpc_fixture.h"
 
-/* ---- bidi: Attach, heartbeats up, acks down with the same number -------------------------------
- */
+/* ---- bidi: Attach, heartbeats up, acks down with the same number ----------------------------- */
 static void send_ack(struct rpc_call *call, uint64_t number)
 {
     Steadfast__V1__CoordMessage message = STEADFAST__V1__COORD_MESSAGE__INIT;
@@ -89,13 +88,13 @@ static void start_bidi(enum rpc_where where, struct talk *talk)
 {
     struct err err;
     fx_new_server(300);
-    struct rpc_method row = fleet_attach;
+    struct rpc_method row = fleet_method_attach;
     row.where = where;
     rpc_server_add_method(fx.server, &row, on_attach, NULL);
     fx_start_server();
     struct rpc_call_options options = {.timeout_ms = UINT32_MAX, .where = where};
-    CHECK_OK(rpc_open(fx.channel, &fleet_attach, NULL, &options, on_answer, &talk->end, &talk->call,
-                      &err));
+    CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_answer, &talk->end,
+                      &talk->call, &err));
 }
 
 static void check_bidi(enum rpc_where where)
@@ -142,8 +141,7 @@ TEST(a_cancelled_stream_ends_on_both_sides)
     fx_stop();
 }
 
-/* ---- many threads ------------------------------------------------------------------------------
- */
+/* ---- many threads ---------------------------------------------------------------------------- */
 #define THREADS    4
 #define PER_THREAD 200
 
@@ -183,13 +181,13 @@ TEST(many_threads_send_on_one_call_and_each_keeps_its_order)
     struct err err;
     struct answer end = {0};
     fx_new_server(300);
-    struct rpc_method row = fleet_attach;
+    struct rpc_method row = fleet_method_attach;
     row.where = RPC_INLINE;
     rpc_server_add_method(fx.server, &row, on_attach_threaded, NULL);
     fx_start_server();
     struct rpc_call_options options = {.timeout_ms = 20000};
-    CHECK_OK(
-        rpc_open(fx.channel, &fleet_attach, NULL, &options, on_answer, &end, &shared_call, &err));
+    CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_answer, &end,
+                      &shared_call, &err));
     pthread_t threads[THREADS];
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, send_many, (void *)i) == 0);
@@ -204,8 +202,7 @@ TEST(many_threads_send_on_one_call_and_each_keeps_its_order)
     fx_stop();
 }
 
-/* ---- server stream: Pull -----------------------------------------------------------------------
- */
+/* ---- server stream: Pull --------------------------------------------------------------------- */
 static uint8_t chunk_bytes[LIMIT_CHUNK_BYTES];
 static atomic_uint blobs_freed;
 
@@ -263,14 +260,14 @@ static void open_pull(void (*on_pull)(struct rpc_call *, const struct rpc_in *, 
 {
     struct err err;
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &ps_pull, on_pull, NULL);
+    rpc_server_add_method(fx.server, &ps_method_pull, on_pull, NULL);
     fx_start_server();
     Steadfast__V1__PullRequest request = STEADFAST__V1__PULL_REQUEST__INIT;
     request.shard = 3;
     struct rpc_call_options options = {
         .timeout_ms = 60000, .where = RPC_INLINE, .has_payload = true};
-    CHECK_OK(rpc_open(fx.channel, &ps_pull, &(struct rpc_out){.message = &request.base}, &options,
-                      on_answer, end, ret_call, &err));
+    CHECK_OK(rpc_open(fx.channel, &ps_method_pull, &(struct rpc_out){.message = &request.base},
+                      &options, on_answer, end, ret_call, &err));
 }
 
 TEST(a_full_queue_says_so_and_what_was_queued_still_arrives_in_order)
@@ -344,8 +341,7 @@ TEST(a_stream_that_fails_says_why_after_what_it_sent)
     CHECK_U64(blobs_freed, 4);
 }
 
-/* ---- client stream: Push -----------------------------------------------------------------------
- */
+/* ---- client stream: Push --------------------------------------------------------------------- */
 static _Atomic(struct rpc_call *) push_call;
 static atomic_uint push_got;
 static atomic_bool push_may_read;
@@ -404,13 +400,13 @@ static void open_push(void (*on_call)(struct rpc_call *, const struct rpc_in *, 
 {
     struct err err;
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &ps_push, on_call, NULL);
-    struct rpc_method row = coordinator_methods[COORDINATOR_SUBMIT_JOB];
+    rpc_server_add_method(fx.server, &ps_method_push, on_call, NULL);
+    struct rpc_method row = coord_method_submit_job;
     row.where = RPC_INLINE;
     rpc_server_add_method(fx.server, &row, on_ping, NULL);
     fx_start_server();
     struct rpc_call_options options = {.timeout_ms = 60000, .where = RPC_INLINE};
-    CHECK_OK(rpc_open(fx.channel, &ps_push, NULL, &options, on_answer, end, ret_call, &err));
+    CHECK_OK(rpc_open(fx.channel, &ps_method_push, NULL, &options, on_answer, end, ret_call, &err));
 }
 
 static enum err_code push_chunk(struct rpc_ccall *call)
@@ -511,8 +507,7 @@ TEST(asking_for_a_message_after_the_end_gets_the_end)
     fx_stop();
 }
 
-/* ---- messages of the wrong type ----------------------------------------------------------------
- */
+/* ---- messages of the wrong type -------------------------------------------------------------- */
 TEST(a_malformed_message_ends_the_stream_as_invalid)
 {
     struct talk talk = {0};
@@ -558,11 +553,11 @@ TEST(a_server_that_sends_nonsense_is_left_with_a_reason)
     struct talk talk = {0};
     struct rpc_call *kept = NULL;
     fx_new_server(300);
-    rpc_server_add_method(fx.server, &fleet_attach, on_attach_nonsense, &kept);
+    rpc_server_add_method(fx.server, &fleet_method_attach, on_attach_nonsense, &kept);
     fx_start_server();
     struct rpc_call_options options = {.timeout_ms = 10000};
-    CHECK_OK(rpc_open(fx.channel, &fleet_attach, NULL, &options, on_answer, &talk.end, &talk.call,
-                      &err));
+    CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_answer, &talk.end,
+                      &talk.call, &err));
     rpc_crecv(talk.call, on_ack, &talk);
     WAIT_UNTIL(talk.end.is_done && has_server_end);
     CHECK(talk.end.status.code == ERR_CORRUPT);
