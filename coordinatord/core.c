@@ -333,8 +333,10 @@ void core_start(struct core *core, uint64_t now_ns)
             core_job_set_phase(core, job, PHASE_QUEUED);
         } else if (job->state == CORE_JOB_RUNNING || job->state == CORE_JOB_PAUSED) {
             job->state = CORE_JOB_RUNNING;
-            core_job_set_phase(core, job,
-                               job->is_replayed_placement ? PHASE_RECOVERING : PHASE_LOOKING);
+            if (job->is_replayed_placement)
+                core_job_set_phase(core, job, PHASE_RECOVERING);
+            else
+                core_job_begin_looking(core, job); /* it was not placed yet */
             job->hold_until_ns = now_ns + (uint64_t)core->config.recover_ms * NS_PER_MS / 2;
             core_arm(core, job->hold_until_ns);
         } else {

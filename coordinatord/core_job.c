@@ -369,7 +369,7 @@ void core_job_begin_plan(struct core *core, struct job *job)
     ask_for_plan(core, job);
 }
 
-static void begin_looking(struct core *core, struct job *job)
+void core_job_begin_looking(struct core *core, struct job *job)
 {
     core_job_set_phase(core, job, PHASE_LOOKING);
     if (job->spec->checkpoint.directory)
@@ -516,7 +516,7 @@ static void leave_waiting(struct core *core, struct job *job)
     }
     core_sched_revoke_job(core, job);
     core_eval_stop(core, job); /* what it pinned is gone */
-    begin_looking(core, job);
+    core_job_begin_looking(core, job);
 }
 
 /* A generation is used only after the ledger has it: a coordinator that dies before that would
@@ -642,7 +642,7 @@ void core_job_advance(struct core *core, struct job *job)
                 break;
             }
             core_job_set_state(core, job, CORE_JOB_RUNNING, "");
-            begin_looking(core, job);
+            core_job_begin_looking(core, job);
             break;
         }
         case PHASE_LOOKING: /* without a directory there is nothing to look for */
