@@ -154,6 +154,8 @@ static struct answer *answer_later(struct sim *sim, const struct core_act *act, 
                               .generation = act->generation,
                               .core_life = sim->core_life};
     uint64_t took_ns = sim_between(sim, 1, 20) * NS_PER_MS;
+    if (!sim->is_healed && sim_chance(sim, sim->rates.slow))
+        took_ns += sim_below(sim, 2000) * NS_PER_MS;
     sim_at(sim, sim->now_ns + took_ns, run, answer, NULL, 0, 0);
     return answer;
 }

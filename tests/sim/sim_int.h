@@ -261,8 +261,9 @@ struct sim_rows { /* a job in the tables */
     const char *servers;
     uint64_t reissues;
     uint64_t images;
-    uint8_t *acked;          /* one byte a step */
-    bool acked_before_reset; /* the last RESET forgot some */
+    uint8_t *acked; /* one byte a step */
+    uint64_t acked_before_reset;
+    bool was_whole_at_reset; /* every slice was there when the core began anew */
     uint8_t *abandoned;      /* likewise */
     struct core_record *evals;
     size_t eval_count;
@@ -318,6 +319,7 @@ struct sim_rates { /* per mille unless said */
     uint32_t push_late;
     uint32_t ckpt_fails;
     uint32_t snapshot_fails;
+    uint32_t slow;     /* answers of servers and of the shell's disk */
     uint64_t fault_ns; /* mean time between faults; 0: none */
     uint32_t faults;   /* bit set of enum sim_fault */
 };
@@ -387,7 +389,7 @@ _Noreturn void sim_fail(struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3)
 void sim_say(struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #define sim_trace(sim, ...)                                                                        \
     do {                                                                                           \
-        if ((sim)->options.is_traced)                                                              \
+        if ((sim)->options.is_traced || (sim)->options.is_recorded)                                \
             sim_say(sim, __VA_ARGS__);                                                             \
     } while (0)
 
