@@ -453,7 +453,7 @@ void core_on_order_done(struct core *core, uint64_t now_ns, uint64_t conn, uint6
                 core_eval_pinned(core, job, order.value, code, text);
                 break;
             case ORDER_MARKS:
-                core_audit_answer(core, job, order.server_index, code, shards, count);
+                core_audit_answer(core, job, &order, code, shards, count);
                 break;
             case ORDER_PRUNE:
             case ORDER_UNPIN:

@@ -296,7 +296,7 @@ void core_audit_start(struct core *core, struct job *job, bool is_final)
     audit->is_final = is_final;
     audit->is_good = true;
     ranges_copy(&audit->acked, &job->acked);
-    audit->marks_left = core_order_all(core, ORDER_MARKS, job, 0);
+    audit->marks_left = core_order_all(core, ORDER_MARKS, job, ++audit->serial);
     if (audit->marks_left == 0) {
         audit->phase = AUDIT_NONE;
         if (!core_job_holders(job)) { /* nothing holds anything: the ledger is all there is */
@@ -333,16 +333,16 @@ void core_audit_shard(struct job *job, size_t server_index, const struct core_sh
         view->missing = ranges_missing(&state->marks, &job->audit.acked);
 }
 
-void core_audit_answer(struct core *core, struct job *job, size_t server_index, enum err_code code,
-                       const struct core_shard_state *shards, size_t count)
+void core_audit_answer(struct core *core, struct job *job, const struct order *order,
+                       enum err_code code, const struct core_shard_state *shards, size_t count)
 {
     struct audit_run *audit = &job->audit;
-    if (audit->phase != AUDIT_RUNNING)
+    if (audit->phase != AUDIT_RUNNING || order->value != audit->serial)
         return;
     audit->is_good = audit->is_good && code == ERR_OK;
     for (size_t i = 0; i < count; i++)
         if (shards[i].job == job->number && shards[i].generation == job->generation)
-            core_audit_shard(job, server_index, &shards[i]);
+            core_audit_shard(job, order->server_index, &shards[i]);
     if (--audit->marks_left > 0)
         return;
     audit->phase = AUDIT_NONE;

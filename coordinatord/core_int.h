@@ -154,6 +154,7 @@ enum audit_phase { AUDIT_NONE, AUDIT_RUNNING };
 
 struct audit_run {
     enum audit_phase phase;
+    uint64_t serial; /* an answer of an earlier one, which was cut short, says too little */
     bool is_final;
     bool is_good; /* every server answered */
     size_t marks_left;
@@ -316,7 +317,7 @@ struct core {
     size_t pending_count;
     size_t pending_capacity;
 
-    size_t drops_due;    /* jobs with an end_seq */
+    size_t drops_due; /* jobs with an end_seq */
     bool is_fill_due; /* every worker may have something to get */
     struct core_act *acts;
     size_t act_count;
@@ -434,8 +435,8 @@ void core_eval_report(struct core *core, struct job *job, const struct core_repo
                       const char *who);
 bool core_eval_next(struct job *job, uint64_t *ret_batch);
 void core_audit_start(struct core *core, struct job *job, bool is_final);
-void core_audit_answer(struct core *core, struct job *job, size_t server_index, enum err_code code,
-                       const struct core_shard_state *shards, size_t count);
+void core_audit_answer(struct core *core, struct job *job, const struct order *order,
+                       enum err_code code, const struct core_shard_state *shards, size_t count);
 void core_audit_shard(struct job *job, size_t server_index, const struct core_shard_state *state);
 
 #endif

@@ -94,7 +94,7 @@ static void fail(struct core *core, const struct order *order, enum err_code cod
         core_eval_pinned(core, job, order->value, code, text);
         break;
     case ORDER_MARKS:
-        core_audit_answer(core, job, order->server_index, code, NULL, 0);
+        core_audit_answer(core, job, order, code, NULL, 0);
         break;
     case ORDER_PRUNE:
     case ORDER_UNPIN:

@@ -71,6 +71,7 @@ struct sim_job {
 
     bool is_cancelled;   /* asked for */
     bool was_restored;   /* from a checkpoint */
+    bool may_miss_evals; /* a server took longer to pin than its order allows */
     uint64_t generation; /* of the last plan */
     uint8_t *told;       /* steps whose acknowledgement was confirmed durable, in this history */
     uint64_t *durable_generation; /* of each step: the newest in which its acknowledgement reached

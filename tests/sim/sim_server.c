@@ -424,6 +424,9 @@ void sim_server_message(struct sim *sim, struct sim_server *server, const struct
         /* Past the order's deadline too, save for the making: a job may end for that. */
         uint64_t most_ms = msg->act == CORE_ACT_CREATE ? 800 : 2 * sim->config.order_deadline_ms;
         took_ns += sim_below(sim, most_ms) * NS_PER_MS;
+        struct sim_hold *hold = sim_hold_of(server, msg->job);
+        if (msg->act == CORE_ACT_PIN && hold)
+            hold->job->may_miss_evals = true;
     }
     sim_at(sim, sim->now_ns + took_ns, order_done, done, NULL, 0, 0);
 }
