@@ -17,6 +17,8 @@ struct answer { /* of the shell's own work: plans and checkpoint folders */
     enum err_code code;
     const char *text;
     uint64_t core_life;
+    bool is_done;
+    struct answer *next; /* publications under way */
 };
 
 static void wake(struct sim *sim, const struct sim_event *event)
@@ -220,13 +222,8 @@ static void begun(struct sim *sim, const struct sim_event *event)
                                      code, code == ERR_OK ? "" : "the folder cannot be made"));
 }
 
-static void published(struct sim *sim, const struct sim_event *event)
+static enum err_code publish(struct sim *sim, struct sim_ckpt *ckpt)
 {
-    struct answer *answer = event->p;
-    bool is_over = !sim->core || answer->core_life != sim->core_life;
-    if (is_over && sim_chance(sim, 500))
-        return; /* the crash came before the rename; else after it, and nobody was told */
-    struct sim_ckpt *ckpt = answer->ckpt;
     enum err_code code = ERR_OK;
     if (!sim->is_healed && sim_chance(sim, sim->rates.ckpt_fails))
         code = ERR_IO;
@@ -235,14 +232,30 @@ static void published(struct sim *sim, const struct sim_event *event)
     if (code == ERR_OK) {
         sim_check_ckpt(sim, ckpt);
         ckpt->is_published = true;
-        ckpt->serial = ++sim->next_serial;
     }
-    sim_trace(sim, "checkpoint %s published: %s%s", ckpt->path, err_name(code),
-              is_over ? ", unnoticed" : "");
-    if (!is_over)
-        SIM_CORE(sim, core_on_ckpt_published(
-                          sim->core, sim->now_ns, answer->number, answer->ckpt_number, code,
-                          code == ERR_OK ? "" : "the folder cannot be renamed", ckpt->path));
+    sim_trace(sim, "checkpoint %s published: %s", ckpt->path, err_name(code));
+    return code;
+}
+
+static void published(struct sim *sim, const struct sim_event *event)
+{
+    struct answer *answer = event->p;
+    if (!sim->core || answer->core_life != sim->core_life)
+        return;
+    answer->is_done = true;
+    enum err_code code = publish(sim, answer->ckpt);
+    SIM_CORE(sim, core_on_ckpt_published(
+                      sim->core, sim->now_ns, answer->number, answer->ckpt_number, code,
+                      code == ERR_OK ? "" : "the folder cannot be renamed", answer->ckpt->path));
+}
+
+/* The coordinator dies: of the folders about to be renamed some are, and nobody was told. */
+static void publish_on_crash(struct sim *sim)
+{
+    for (struct answer *answer = sim->publishing; answer; answer = answer->next)
+        if (!answer->is_done && sim_chance(sim, 500))
+            publish(sim, answer->ckpt);
+    sim->publishing = NULL;
 }
 
 static struct ranges copy_ranges(const struct ranges *set)
@@ -254,6 +267,8 @@ static struct ranges copy_ranges(const struct ranges *set)
 static void publish_later(struct sim *sim, const struct core_act *act)
 {
     struct answer *answer = answer_later(sim, act, published);
+    answer->next = sim->publishing;
+    sim->publishing = answer;
     answer->ckpt = find_number(sim, answer->job->ckpt_dir, act->number, false);
     struct core_job_view view;
     if (!answer->ckpt || !core_job_view(sim->core, sim->now_ns, act->job, &view))
@@ -515,6 +530,7 @@ void sim_coord_crash(struct sim *sim)
         return;
     sim_trace(sim, "coordinator is gone, %zu records with it", sim_ledger_backlog(sim));
     sim->result.restarts++;
+    publish_on_crash(sim);
     core_free(sim->core);
     sim->core = NULL;
     sim->replies = NULL;

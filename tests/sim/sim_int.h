@@ -101,7 +101,6 @@ struct sim_ckpt {
     const char *path;
     uint64_t number;
     bool is_published;
-    uint64_t serial;                /* of publication */
     uint8_t *count[SIM_SLICES_MAX]; /* NULL: that slice was not cut yet */
     uint8_t *mark[SIM_SLICES_MAX];
     uint64_t watermark[SIM_SLICES_MAX];
@@ -359,7 +358,7 @@ struct sim {
     uint32_t job_count;
     struct sim_plan *plans;
     struct sim_ckpt *ckpts;
-    uint64_t next_serial;
+    struct answer *publishing; /* sim_coord.c */
     struct sim_ledger ledger;
     struct sim_request requests[SIM_REQUESTS_MAX];
     size_t request_count;
