@@ -258,6 +258,7 @@ void core_sched_abandon(struct core *core, struct job *job, uint64_t step, uint3
     if (ranges_has(&job->finished, step))
         return;
     core_job_add_abandoned(job, step, attempts, code, text);
+    ranges_add(&job->issued, step); /* perhaps by an earlier life of ours */
     ranges_remove_range(&job->again, step, step);
     struct core_record record = {.kind = CORE_REC_ABANDONED,
                                  .job = job->number,
