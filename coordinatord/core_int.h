@@ -38,6 +38,7 @@ struct in_flight {
     uint64_t generation;
     uint64_t sent_ns;
     uint32_t deadline_ms;
+    bool is_alone; /* workers died of it: this one gets nothing else meanwhile */
 };
 
 struct opened {
@@ -87,6 +88,7 @@ struct lease {      /* of a window of the epoch being issued */
 
 struct trouble { /* a step that failed or killed */
     uint32_t count;
+    uint32_t deaths; /* of them, attempts that a worker was lost with */
     enum err_code code;
     char text[160];
 };
@@ -195,7 +197,11 @@ struct job {
 
     struct job_server *servers;
     size_t server_count;
+<<<<<<< HEAD
     enum recovery recovery;
+=======
+    uint32_t placed_shards;
+>>>>>>> refs/heads/faults
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
     char *restore_directory;
