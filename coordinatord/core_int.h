@@ -197,11 +197,7 @@ struct job {
 
     struct job_server *servers;
     size_t server_count;
-<<<<<<< HEAD
     enum recovery recovery;
-=======
-    uint32_t placed_shards;
->>>>>>> refs/heads/faults
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
     char *restore_directory;
