@@ -18,7 +18,7 @@
  *
  * Owns    its threads, jobs and buffers.
  * Thread  as said at each function. Tasks posted by others run on the shard or file thread and are
- * freed by their own run function.
+ *         freed by their own run function.
  */
 #ifndef PSD_SHARD_H
 #define PSD_SHARD_H
