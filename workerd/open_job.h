@@ -2,11 +2,11 @@
 /* open_job: all that this worker has for one job: the spec, the network, data sets, channels,
  * copies of variables and gradient arrays.
  *
- *   open_job_new --> OPENING --(an input thread read spec and headers, built the graph)--> READY
- *                       |                                                            \---> BROKEN:
- * err says why
- *                       +--- open_job_close in any state: is_closing; nothing new is begun; when
- * the last borrower is done (open_job_try_free) it is freed
+ *   open_job_new --> OPENING --(input thread: spec, headers, graph, plan)--> READY
+ *                                                           (something wrong)--> BROKEN
+ *
+ *   open_job_close from any state: nothing new is begun; freed by open_job_try_free when the last
+ *   borrower is done.
  *
  * Two copies of the variables, for pulling ahead: one is pulled for the next step while the device
  * reads the other. Two sets of gradients: one is pushed while the device fills the other. What is

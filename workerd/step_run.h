@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step_run: the steps of this worker, from ticket to acknowledged report.
  *
- *                  batch staged, variables pulled,         device done            every shard
- * answered ticket         a set of gradients free                 (train) | WAITING
- * ---------------------------> ON_DEVICE ---------------> PUSHING ----------------> REPORTED |   |
- * |   | no variables, or evaluation                 ^    | ack |   | deadline, broken data or job,
- * |   +---------------------------------------------+    v |   | shard refused or out of reach |
- * failed                                          |   gone |
- * +------------------------------------+-------------------------------------------------+
- *     +--- revoked, returned on leaving, job closed, goodbye: gone without a report
+ *            batch, variables and      device done        every shard
+ *   ticket   gradient arrays ready     (train)            answered
+ *     |                                                                        ack
+ *   WAITING ---------------> ON_DEVICE ------> PUSHING ----------> REPORTED -------> gone
+ *     |                        |                 |                    ^
+ *     | deadline, broken job   | evaluation,     | refused or         |
+ *     | or data, refused,      | no variables,   | out of reach       |
+ *     | out of reach           | failed          |                    |
+ *     +------------------------+-----------------+--------------------+
+ *
+ *   Revoked, returned on leaving, job closed, goodbye: from any state to gone, without a report; a
+ *   step that the device has begun is not revoked.
  *
  * While step s computes, the batches of s + 1 and s + 2 are staged, and the gradients of s leave as
  * they become complete. The variables of s + 1 are pulled when every shard has answered s, so that
