@@ -123,15 +123,25 @@ static bool next_epoch(struct job *job)
     return true;
 }
 
-static bool pick_step(struct job *job, uint64_t session, uint64_t *ret_step)
+/* The first step to be issued again, which stays there; those that were finished meanwhile go. */
+static bool again_front(struct job *job, uint64_t *ret_step)
 {
     while (job->again.count) {
         uint64_t step = job->again.items[0].first;
-        ranges_remove_range(&job->again, step, step);
         if (!ranges_has(&job->finished, step)) {
             *ret_step = step;
             return true;
         }
+        ranges_remove_range(&job->again, step, step);
+    }
+    return false;
+}
+
+static bool pick_step(struct job *job, uint64_t session, uint64_t *ret_step)
+{
+    if (again_front(job, ret_step)) {
+        ranges_remove_range(&job->again, *ret_step, *ret_step);
+        return true;
     }
     do {
         if (pick_from_windows(job, session, ret_step))
@@ -167,7 +177,32 @@ static void send_open(struct core *core, struct member *worker, const struct job
     act->generation = job->generation;
 }
 
-static bool next_ticket(struct core *core, struct member *worker, struct job *job,
+/* A death proves little: the step that was blamed may have been about to end when the one behind it
+ * killed. The second one, or the last one before the step is given up, makes a suspect. */
+static bool is_suspect(const struct job *job, uint64_t step)
+{
+    const struct trouble *trouble = map_get(&job->troubles, step + 1);
+    return trouble && trouble->deaths &&
+           (trouble->deaths > 1 || trouble->count + 1 >= job->spec->steps.max_attempts);
+}
+
+/* A job whose next step is a suspect. It is tried alone: its worker has nothing else in flight, so
+ * that the next death, if there is one, is surely of its making. */
+static struct job *job_with_suspect(const struct core *core)
+{
+    for (size_t i = 0; i < core->live_count; i++) {
+        struct job *job = core->live[i];
+        uint64_t step;
+        if (!job->troubles.count || job->phase != PHASE_TRAINING || !is_runnable(core, job) ||
+            !again_front(job, &step))
+            continue;
+        if (is_suspect(job, step))
+            return job;
+    }
+    return NULL;
+}
+
+static bool next_ticket(struct core *core, struct member *worker, struct job *job, bool is_alone,
                         struct core_ticket *ret_ticket)
 {
     struct core_ticket ticket = {
@@ -176,7 +211,7 @@ static bool next_ticket(struct core *core, struct member *worker, struct job *jo
         .deadline_ms = job->spec->steps.deadline_ms,
     };
     uint64_t number = 0;
-    if (core_eval_next(job, &number)) {
+    if (!is_alone && core_eval_next(job, &number)) {
         ticket.ref.kind = CORE_EVAL;
         ticket.batch = number;
         ticket.epoch = job->eval.epoch - 1;
@@ -205,14 +240,22 @@ void core_sched_fill(struct core *core, struct member *worker)
     ASSERT(worker->credit <= LIMIT_CREDIT_MAX);
     if (worker->flight_count >= worker->credit || core->live_count == 0)
         return;
+    if (worker->flight_count && worker->flight[worker->flight_head].is_alone)
+        return;
     size_t room = worker->credit - worker->flight_count;
     struct core_ticket *tickets = NULL;
     size_t count = 0;
     size_t misses = 0;
     while (count < room && misses < core->live_count) {
-        struct job *job = core->live[worker->turn++ % core->live_count]; /* jobs take turns */
+        struct job *suspected = job_with_suspect(core);
+        if (suspected && worker->flight_count)
+            break; /* whoever has nothing left in flight first gets it; then all go on */
+        bool is_alone = suspected != NULL;
+        struct job *job = is_alone
+                              ? suspected
+                              : core->live[worker->turn++ % core->live_count]; /* jobs take turns */
         struct core_ticket ticket;
-        if (!is_runnable(core, job) || !next_ticket(core, worker, job, &ticket)) {
+        if (!is_runnable(core, job) || !next_ticket(core, worker, job, is_alone, &ticket)) {
             misses++;
             continue;
         }
@@ -221,8 +264,11 @@ void core_sched_fill(struct core *core, struct member *worker)
             tickets = core_arena(core, room * sizeof(*tickets));
         send_open(core, worker, job);
         tickets[count++] = ticket;
-        struct in_flight flight = {ticket.ref, ticket.generation, core->now_ns, ticket.deadline_ms};
+        struct in_flight flight = {ticket.ref, ticket.generation, core->now_ns, ticket.deadline_ms,
+                                   is_alone};
         core_flight_push(worker, &flight);
+        if (is_alone)
+            break;
     }
     if (!count)
         return;
@@ -258,6 +304,7 @@ void core_sched_abandon(struct core *core, struct job *job, uint64_t step, uint3
     if (ranges_has(&job->finished, step))
         return;
     core_job_add_abandoned(job, step, attempts, code, text);
+    ranges_add(&job->issued, step); /* perhaps by an earlier life of ours */
     ranges_remove_range(&job->again, step, step);
     struct core_record record = {.kind = CORE_REC_ABANDONED,
                                  .job = job->number,
@@ -288,6 +335,7 @@ void core_sched_give_back(struct core *core, struct job *job, const struct core_
     if (is_blamed) {
         struct trouble *trouble = trouble_of(job, ref->step);
         trouble->code = ERR_UNAVAILABLE;
+        trouble->deaths++;
         snprintf(trouble->text, sizeof(trouble->text),
                  "its worker died or hung while it ran, last %s", who);
         if (++trouble->count >= job->spec->steps.max_attempts) {
@@ -300,7 +348,7 @@ void core_sched_give_back(struct core *core, struct job *job, const struct core_
 
 void core_sched_worker_gone(struct core *core, struct member *worker, bool is_blamed)
 {
-    /* Only the oldest ticket can have been running; the others waited. */
+    /* The oldest is the likeliest: those behind it waited, or were begun after it. */
     for (size_t i = 0; i < worker->flight_count; i++) {
         const struct in_flight *flight = &worker->flight[worker->flight_head + i];
         struct job *job = core_job_of(core, flight->ref.job);
@@ -350,7 +398,8 @@ bool core_sched_adopt(struct core *core, struct member *worker, const struct cor
         job->phase == PHASE_PLANNING || job->phase == PHASE_PLACING ||
         worker->flight_count >= LIMIT_CREDIT_MAX || !ranges_add(&job->issued, ref->step))
         return false;
-    struct in_flight flight = {*ref, job->generation, core->now_ns, job->spec->steps.deadline_ms};
+    struct in_flight flight = {*ref, job->generation, core->now_ns, job->spec->steps.deadline_ms,
+                               false};
     core_flight_push(worker, &flight);
     core_arm(core, core->now_ns + (flight.deadline_ms + core->config.lease_ms) * NS_PER_MS);
     return true;
@@ -479,19 +528,24 @@ static void measure_rate(struct core *core, struct member *worker)
 
 void core_sched_report(struct core *core, struct member *worker, const struct core_report *report)
 {
-    struct in_flight *flight = core_flight_find(worker, &report->ref);
-    if (flight)
-        core_flight_remove(worker, flight);
+    struct in_flight *found = core_flight_find(worker, &report->ref);
+    bool was_in_flight = found != NULL;
+    struct in_flight flight = found ? *found : (struct in_flight){0};
+    if (found)
+        core_flight_remove(worker, found);
     worker->is_stuck = false;
     struct job *job = core_job_of(core, report->ref.job);
     bool is_known = job && core_job_is_active(job) && report->generation == job->generation &&
                     (report->ref.kind == CORE_EVAL || report->ref.step < job->steps_total);
     if (!is_known) {
         core_sched_ack(core, worker, &report->ref); /* of the past: done with, whatever it says */
+        /* A ticket that was adopted after a restart may have been of an older generation. */
+        if (was_in_flight && job)
+            core_sched_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
         return;
     }
     if (report->outcome == CORE_RETURNED) {
-        if (flight)
+        if (was_in_flight)
             core_sched_give_back(core, job, &report->ref, report->generation, false, worker->name);
         worker->hold_until_ns = core->now_ns + RETURN_HOLD_NS;
         core_arm(core, worker->hold_until_ns);

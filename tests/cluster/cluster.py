@@ -22,9 +22,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -138,6 +140,7 @@ class Cluster:
         self.daemons = {}  # pid -> Daemon, all there ever were
         self.mounts = []
         self.side = []  # other processes of the test (watches)
+        self.wires = []
         self.job_files = 0
         self.up_s = None
 
@@ -160,6 +163,8 @@ class Cluster:
             is_bad = kind is not None and not issubclass(kind, Skip)
             if is_bad or problems:
                 self.show()
+            for wire in self.wires:
+                wire.close()
             for path in reversed(self.mounts):
                 subprocess.run(["umount", "-l", path], check=False)
             if (is_bad or problems) and os.environ.get("STEADFAST_KEEP"):
@@ -191,8 +196,16 @@ class Cluster:
     def start_daemon(self, name, *args, env=None):
         self.script("start", name, *args, env=env)
 
+    def stop_daemon(self, name):
+        """SIGTERM, and wait until it has left in order."""
+        daemon = self.daemon(name)
+        daemon.may_die = True
+        self.script("stop", name)
+        assert daemon.has_ended() and daemon.status in (0, None), f"{name} {daemon.said()} when it was stopped"
+
     def restart(self, name, *args, env=None):
-        self.script("restart", name, *args, env=env)
+        self.stop_daemon(name)
+        self.start_daemon(name, *args, env=env)
 
     def add_worker(self, name):
         self.script("add-worker", name)
@@ -278,6 +291,11 @@ class Cluster:
                 argv.append(f"{flag}={value}")
         with open(path, "w", encoding="utf-8") as f:
             f.write("".join(a + "\0" for a in argv))
+
+    def wire_to(self, address):
+        """A wire that can be held, for as long as the cluster lives."""
+        self.wires.append(Wire(address))
+        return self.wires[-1]
 
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
@@ -387,6 +405,61 @@ class Cluster:
             return f.read()
 
 
+class Wire:
+    """TCP between a daemon and an address; while held nothing passes and nobody is told."""
+
+    def __init__(self, target):
+        host, port = target.rsplit(":", 1)
+        self.target = (host, int(port))
+        self.passing = threading.Event()
+        self.passing.set()
+        self.ends = []
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def close(self):
+        self.passing.set()
+        for end in [self.server, *self.ends]:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.server.accept()
+                self.passing.wait()
+                far = socket.create_connection(self.target, timeout=5)
+            except OSError:
+                if self.server.fileno() < 0:
+                    return
+                near.close()
+                continue
+            far.settimeout(None)
+            self.ends += [near, far]
+            for a, b in ((near, far), (far, near)):
+                threading.Thread(target=self.forward, args=(a, b), daemon=True).start()
+
+    def forward(self, a, b):
+        try:
+            while data := a.recv(65536):
+                self.passing.wait()
+                b.sendall(data)
+            self.passing.wait()
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def hold(self):
+        self.passing.clear()
+
+    def release(self):
+        self.passing.set()
+
+
 # ---- what a job must look like -----------------------------------------------------------------
 def brief(status):
     """A job's status on one line."""
@@ -424,7 +497,7 @@ def synthetic(model="mlp", name=None, steps=400, batch=4, epochs=1, evaluate=Fal
         "model": {"name": model, "num_classes": 4},
         "dataset": {"source": "synthetic", "records": steps * batch, "batch_size": batch, "height": side,
                     "width": side, "shuffle_buffer": 64},
-        "optimizer": {"name": "momentum", "learning_rate": 0.05, "momentum": 0.9},
+        "optimizer": {"name": "momentum", "learning_rate": 0.005, "momentum": 0.9},
         "placement": "by_size",
     }
     if model == "mlp":
@@ -453,7 +526,7 @@ def fashion(model="softmax", name=None, epochs=1, batch=64, **more):
                     "labels": MNIST + "train-labels-idx1-ubyte.gz", "batch_size": batch, "shuffle_buffer": 10000},
         "eval_dataset": {"source": "idx", "images": MNIST + "t10k-images-idx3-ubyte.gz",
                          "labels": MNIST + "t10k-labels-idx1-ubyte.gz", "batch_size": 500},
-        "optimizer": {"name": "momentum", "learning_rate": 0.02, "momentum": 0.9},
+        "optimizer": {"name": "momentum", "learning_rate": 0.005, "momentum": 0.9},
     }
     job.update(more)
     return job
