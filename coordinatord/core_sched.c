@@ -555,7 +555,8 @@ void core_sched_report(struct core *core, struct member *worker, const struct co
     worker->steps_done++;
     measure_rate(core, worker);
     if (report->ref.kind == CORE_EVAL) {
-        core_eval_report(core, job, report, worker->name);
+        if (was_in_flight) /* else of an evaluation that was stopped: of other values */
+            core_eval_report(core, job, report, worker->name);
         core_sched_ack(core, worker, &report->ref);
     } else if (report->outcome == CORE_DONE) {
         done(core, worker, job, report);
