@@ -310,7 +310,8 @@ enum err_code core_replay(struct core *core, const struct core_record *record, s
         job->reissued = record->number2;
         job->lost = record->first;
         job->repeated = record->last;
-        job->is_accounting_final = true;
+        /* only a job that succeeded had all marks read at its end; the ledger gives its state first */
+        job->is_accounting_final = job->state == CORE_JOB_SUCCEEDED;
         break;
     case CORE_REC_JOB:
     default:
