@@ -369,6 +369,14 @@ class Cluster:
                 raise
         return proc.returncode, said, time.monotonic() - begin
 
+    def spawn(self, program, *args):
+        """One more daemon beside the cluster's; ended with it."""
+        with open(self.path(f"spawned-{len(self.side)}.log"), "wb") as log:
+            proc = subprocess.Popen([os.path.join(BIN, program), *args], stdin=subprocess.DEVNULL, stdout=log,
+                                    stderr=subprocess.STDOUT)
+        self.side.append(proc)
+        return proc
+
     # -- trainctl
     def ctl_raw(self, *args, timeout_s=30, stdin=None):
         """trainctl as a person calls it: (exit code, stdout, stderr)."""
