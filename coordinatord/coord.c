@@ -61,8 +61,17 @@ struct planned { /* an answer to CORE_ACT_PLAN, given after the list */
     uint64_t job;
     uint64_t generation;
     struct err err;
-    uint32_t shard_count;
 };
+
+static void tell_planned(struct coord *coord, const struct planned *planned)
+{
+    uint32_t slice_counts[LIMIT_SERVERS] = {0};
+    const Steadfast__V1__Plan *plan = coord_job_of(coord, planned->job)->plan;
+    for (size_t i = 0; planned->err.code == ERR_OK && i < plan->n_slices; i++)
+        slice_counts[plan->slices[i]->server]++;
+    core_on_planned(coord->core, clock_now_ns(), planned->job, planned->generation,
+                    planned->err.code, planned->err.text, slice_counts);
+}
 
 static void make_plan(struct coord *coord, const struct core_server_ref *servers, size_t count,
                       struct planned *planned)
@@ -74,7 +83,8 @@ static void make_plan(struct coord *coord, const struct core_server_ref *servers
         err_set(&planned->err, ERR_NOT_FOUND, "no such job");
         return;
     }
-    if (coord_plan_make(view.spec, &job->facts, servers, count, &plan, &planned->shard_count, NULL,
+    uint32_t shard_count = 0;
+    if (coord_plan_make(view.spec, &job->facts, servers, count, &plan, &shard_count, NULL,
                         &planned->err) != ERR_OK)
         return;
     plan_proto_free(job->plan);
@@ -94,8 +104,7 @@ static void on_probed_again(struct coord *coord, void *arg, struct job_spec *spe
         job->has_facts = true;
         make_plan(coord, view.servers, view.server_count, planned);
     }
-    core_on_planned(coord->core, clock_now_ns(), planned->job, planned->generation,
-                    planned->err.code, planned->err.text, planned->shard_count);
+    tell_planned(coord, planned);
     coord_drain(coord);
     job_spec_free(spec);
     free(json);
@@ -242,8 +251,7 @@ void coord_drain(struct coord *coord)
             coord->record_count = 0;
         }
         for (size_t i = 0; i < planned_count; i++)
-            core_on_planned(coord->core, clock_now_ns(), planned[i].job, planned[i].generation,
-                            planned[i].err.code, planned[i].err.text, planned[i].shard_count);
+            tell_planned(coord, &planned[i]);
     }
     coord->is_draining = false;
     release_replies(coord);

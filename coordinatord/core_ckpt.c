@@ -100,7 +100,7 @@ void core_on_ckpt_begun(struct core *core, uint64_t now_ns, uint64_t number, uin
         } else {
             job->ckpt.phase = CKPT_SNAPSHOTS;
             job->ckpt.snapshots_left = core_order_all(core, ORDER_SNAPSHOT, job, ckpt_number);
-            if (job->ckpt.snapshots_left != job->server_count)
+            if (job->ckpt.snapshots_left != core_job_holders(job))
                 core_ckpt_stop(core, job, ERR_UNAVAILABLE, "a server is away", false);
             else if (job->ckpt.snapshots_left == 0)
                 publish(core, job);
@@ -167,9 +167,9 @@ void core_eval_start(struct core *core, struct job *job, uint32_t epoch)
     eval->correct = 0;
     eval->failures = 0;
     eval->pins_left = core_order_all(core, ORDER_PIN, job, eval->pin);
-    if (eval->pins_left != job->server_count)
+    if (eval->pins_left != core_job_holders(job))
         core_eval_stop(core, job); /* a server is away: the job is about to pause */
-    else if (job->server_count == 0)
+    else if (eval->pins_left == 0)
         eval->phase = EVAL_RUNNING;
 }
 
@@ -296,10 +296,10 @@ void core_audit_start(struct core *core, struct job *job, bool is_final)
     audit->is_final = is_final;
     audit->is_good = true;
     ranges_copy(&audit->acked, &job->acked);
-    audit->marks_left = core_order_all(core, ORDER_MARKS, job, 0);
+    audit->marks_left = core_order_all(core, ORDER_MARKS, job, ++audit->serial);
     if (audit->marks_left == 0) {
         audit->phase = AUDIT_NONE;
-        if (!job->server_count) { /* nothing holds anything: the ledger is all there is */
+        if (!core_job_holders(job)) { /* nothing holds anything: the ledger is all there is */
             job->lost = 0;
             job->repeated = 0;
             job->is_accounting_final = is_final;
@@ -333,16 +333,16 @@ void core_audit_shard(struct job *job, size_t server_index, const struct core_sh
         view->missing = ranges_missing(&state->marks, &job->audit.acked);
 }
 
-void core_audit_answer(struct core *core, struct job *job, size_t server_index, enum err_code code,
-                       const struct core_shard_state *shards, size_t count)
+void core_audit_answer(struct core *core, struct job *job, const struct order *order,
+                       enum err_code code, const struct core_shard_state *shards, size_t count)
 {
     struct audit_run *audit = &job->audit;
-    if (audit->phase != AUDIT_RUNNING)
+    if (audit->phase != AUDIT_RUNNING || order->value != audit->serial)
         return;
     audit->is_good = audit->is_good && code == ERR_OK;
     for (size_t i = 0; i < count; i++)
         if (shards[i].job == job->number && shards[i].generation == job->generation)
-            core_audit_shard(job, server_index, &shards[i]);
+            core_audit_shard(job, order->server_index, &shards[i]);
     if (--audit->marks_left > 0)
         return;
     audit->phase = AUDIT_NONE;

@@ -98,6 +98,7 @@ struct job_server {
     char *address;
     uint32_t shard_count;
     uint64_t incarnation; /* of the process that holds the slices; 0: none known */
+    bool has_slices;      /* of this job; without, its coming and going is nothing to the job */
     bool is_created;
 };
 
@@ -110,6 +111,10 @@ struct shard_view {
     uint64_t repeated;
     uint64_t missing; /* acknowledged steps not in its marks, at the last audit */
 };
+
+/* After a restart a plan is asked for twice: where slices live, to know who has to come back, and
+ * again when all have, since they may have come back at other addresses. */
+enum recovery { RECOVER_NONE, RECOVER_SLICES, RECOVER_SERVERS, RECOVER_ADDRESSES, RECOVER_DONE };
 
 enum eval_phase { EVAL_NONE, EVAL_PINNING, EVAL_RUNNING };
 
@@ -151,6 +156,7 @@ enum audit_phase { AUDIT_NONE, AUDIT_RUNNING };
 
 struct audit_run {
     enum audit_phase phase;
+    uint64_t serial; /* an answer of an earlier one, which was cut short, says too little */
     bool is_final;
     bool is_good; /* every server answered */
     size_t marks_left;
@@ -183,6 +189,7 @@ struct job {
     uint64_t hold_until_ns;
     uint64_t begin_ns; /* of running, for rates */
     uint64_t end_ns;
+    uint64_t end_seq; /* record of the end, until it is durable and the servers were told; else 0 */
 
     struct data_order order;
     uint64_t steps_per_epoch;
@@ -190,7 +197,7 @@ struct job {
 
     struct job_server *servers;
     size_t server_count;
-    uint32_t placed_shards;
+    enum recovery recovery;
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
     char *restore_directory;
@@ -312,6 +319,7 @@ struct core {
     size_t pending_count;
     size_t pending_capacity;
 
+    size_t drops_due; /* jobs with an end_seq */
     bool is_fill_due; /* every worker may have something to get */
     struct core_act *acts;
     size_t act_count;
@@ -382,6 +390,8 @@ void core_job_advance(struct core *core, struct job *job);
 void core_job_advance_all(struct core *core);
 void core_job_end(struct core *core, struct job *job, enum core_job_state state, enum err_code code,
                   const char *reason);
+void core_job_begin_looking(struct core *core, struct job *job);
+void core_job_drop_ended(struct core *core); /* those whose end became durable */
 void core_job_server_lost(struct core *core, struct member *server);
 void core_job_server_here(struct core *core, struct member *server, const struct core_hello *hello);
 bool core_job_has_enough_servers(const struct core *core, const struct job *job);
@@ -398,7 +408,11 @@ void core_job_forget_progress(struct job *job);
 struct order *core_order_add(struct core *core, enum order_kind kind, struct member *server,
                              struct job *job, uint64_t value, size_t server_index);
 void core_order_send(struct core *core, const struct order *order);
-/* To every server of the job that is here; returns how many. */
+/* The job may be one that nobody knows any more. */
+void core_order_drop(struct core *core, struct member *server, uint64_t job);
+/* Servers that hold slices of the job. */
+size_t core_job_holders(const struct job *job);
+/* To every server that holds slices of the job and is here; returns how many. */
 size_t core_order_all(struct core *core, enum order_kind kind, struct job *job, uint64_t value);
 void core_order_fail_server(struct core *core, struct member *server, enum err_code code,
                             const char *text);
@@ -423,8 +437,8 @@ void core_eval_report(struct core *core, struct job *job, const struct core_repo
                       const char *who);
 bool core_eval_next(struct job *job, uint64_t *ret_batch);
 void core_audit_start(struct core *core, struct job *job, bool is_final);
-void core_audit_answer(struct core *core, struct job *job, size_t server_index, enum err_code code,
-                       const struct core_shard_state *shards, size_t count);
+void core_audit_answer(struct core *core, struct job *job, const struct order *order,
+                       enum err_code code, const struct core_shard_state *shards, size_t count);
 void core_audit_shard(struct job *job, size_t server_index, const struct core_shard_state *state);
 
 #endif

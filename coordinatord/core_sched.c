@@ -304,6 +304,7 @@ void core_sched_abandon(struct core *core, struct job *job, uint64_t step, uint3
     if (ranges_has(&job->finished, step))
         return;
     core_job_add_abandoned(job, step, attempts, code, text);
+    ranges_add(&job->issued, step); /* perhaps by an earlier life of ours */
     ranges_remove_range(&job->again, step, step);
     struct core_record record = {.kind = CORE_REC_ABANDONED,
                                  .job = job->number,
@@ -527,19 +528,24 @@ static void measure_rate(struct core *core, struct member *worker)
 
 void core_sched_report(struct core *core, struct member *worker, const struct core_report *report)
 {
-    struct in_flight *flight = core_flight_find(worker, &report->ref);
-    if (flight)
-        core_flight_remove(worker, flight);
+    struct in_flight *found = core_flight_find(worker, &report->ref);
+    bool was_in_flight = found != NULL;
+    struct in_flight flight = found ? *found : (struct in_flight){0};
+    if (found)
+        core_flight_remove(worker, found);
     worker->is_stuck = false;
     struct job *job = core_job_of(core, report->ref.job);
     bool is_known = job && core_job_is_active(job) && report->generation == job->generation &&
                     (report->ref.kind == CORE_EVAL || report->ref.step < job->steps_total);
     if (!is_known) {
         core_sched_ack(core, worker, &report->ref); /* of the past: done with, whatever it says */
+        /* A ticket that was adopted after a restart may have been of an older generation. */
+        if (was_in_flight && job)
+            core_sched_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
         return;
     }
     if (report->outcome == CORE_RETURNED) {
-        if (flight)
+        if (was_in_flight)
             core_sched_give_back(core, job, &report->ref, report->generation, false, worker->name);
         worker->hold_until_ns = core->now_ns + RETURN_HOLD_NS;
         core_arm(core, worker->hold_until_ns);

@@ -77,35 +77,29 @@ echo "$epochs" >"$dir/epochs"
 say "job $job: lenet on Fashion-MNIST, asynchronous, until epoch $epochs${resume:+, from the newest checkpoint}"
 
 # ---- the accident -------------------------------------------------------------------------------
-acknowledged() {
-    trainctl status "$job" --json |
-        "$python" -c 'import json, sys; s = json.load(sys.stdin); print(s["steps"]["acknowledged"] if s["state"] in ("queued", "running", "paused") else -1)'
-}
-wait_for() { # STEPS: until that many are acknowledged; fails when the job ends before
-    local now
-    while now=$(acknowledged); do
-        [ "$now" -ge 0 ] || return 1
-        [ "$now" -ge "$1" ] && return 0
-        sleep 0.2
-    done
-    return 1
-}
+# Follows the job by one connection of its own and acts at the counts it sees.
 sabotage() {
-    local start=0
-    # A resumed job starts with the acknowledged steps of its checkpoint; wait until it has them.
-    if [ ${#resume[@]} -gt 0 ]; then wait_for 1 || return 0; start=$(acknowledged); fi
-    wait_for $((start + KILL_AT)) || return 0
-    local pid
-    pid=$(<"$cluster/workerd-1.pid")
-    kill -KILL "$pid"
-    echo "$pid" >"$dir/killed"
-    say "worker:1 (pid $pid) killed with SIGKILL; worker:0 goes on, its steps included"
-    wait_for $((start + KILL_AT + RETURN_AFTER)) || return 0
-    if "$here/local_cluster.sh" start "$cluster" workerd-1 --new-address >"$dir/return.log" 2>&1; then
-        say "worker:1 is back: pid $(<"$cluster/workerd-1.pid") at port $(<"$cluster/run/workerd-1.port")"
-    else
-        say "worker:1 did not come back: $(tail -n 1 -- "$dir/return.log")"
-    fi
+    local line now start='' pid='' is_back=''
+    [ ${#resume[@]} -gt 0 ] || start=0 # a resumed job begins with the steps of its checkpoint
+    while IFS= read -r line; do
+        [[ $line =~ \"acknowledged\":([0-9]+) ]] || continue
+        now=${BASH_REMATCH[1]}
+        if [ -z "$start" ]; then
+            if [ "$now" -gt 0 ]; then start=$now; fi
+        elif [ -z "$pid" ] && [ "$now" -ge $((start + KILL_AT)) ]; then
+            pid=$(<"$cluster/workerd-1.pid")
+            kill -KILL "$pid"
+            echo "$pid" >"$dir/killed"
+            say "worker:1 (pid $pid) killed with SIGKILL; worker:0 goes on, with its steps too"
+        elif [ -z "$is_back" ] && [ "$now" -ge $((start + KILL_AT + RETURN_AFTER)) ]; then
+            is_back=1
+            if "$here/local_cluster.sh" start "$cluster" workerd-1 --new-address >"$dir/return.log" 2>&1; then
+                say "worker:1 is back: pid $(<"$cluster/workerd-1.pid"), at $(<"$cluster/run/workerd-1.port")"
+            else
+                say "worker:1 did not come back: $(tail -n 1 -- "$dir/return.log")"
+            fi
+        fi
+    done < <(exec "$STEADFAST_BIN/trainctl" watch "$job" --json --interval-ms 250 --reconnect 1 2>/dev/null)
 }
 rm -f -- "$dir/killed"
 sabotage &

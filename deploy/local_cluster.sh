@@ -362,7 +362,7 @@ cmd_status() {
         address=''
         { read -r address <"$dir/run/$name.port"; } 2>/dev/null || true
         if pid=$(pid_of "$name"); then
-            printf '%-14s running  pid %-8s port %s\n' "$name" "$pid" "${address:-none yet}"
+            printf '%-14s running  pid %-8s at %s\n' "$name" "$pid" "${address:-(not listening yet)}"
         else
             printf '%-14s dead\n' "$name"
             all=1
@@ -381,7 +381,7 @@ launch() {
         stop_all "$1"
         fail "$1 did not start"
     fi
-    say "$1 runs, pid $(<"$dir/$1.pid"), port $(<"$dir/run/$1.port")"
+    say "$1 runs, pid $(<"$dir/$1.pid"), at $(<"$dir/run/$1.port")"
 }
 
 cmd_add_worker() {

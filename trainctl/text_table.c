@@ -60,20 +60,31 @@ void text_table_add(struct text_table *table, const char *fmt, ...)
     add_cell(table, text);
 }
 
+/* The last column that has something to show in this row: nothing is printed after it, so that no
+ * line ends in blanks. */
+static size_t last_column(const struct text_table *table, size_t row)
+{
+    size_t last = table->column_count - 1;
+    while (last > 0 && table->cells[row * table->column_count + last][0] == '\0')
+        last--;
+    return last;
+}
+
 void text_table_print(const struct text_table *table, const char *indent, FILE *out)
 {
     ASSERT(table->cell_count % table->column_count == 0);
-    for (size_t i = 0; i < table->cell_count; i++) {
-        size_t column = i % table->column_count;
-        bool is_last = column + 1 == table->column_count;
-        int width = (int)table->widths[column];
-        if (column == 0)
-            fputs(indent, out);
-        if (table->is_right[column])
-            fprintf(out, "%*s", width, table->cells[i]);
-        else
-            fprintf(out, "%-*s", is_last ? 0 : width, table->cells[i]); /* no blanks at the end */
-        fputs(is_last ? "\n" : "  ", out);
+    for (size_t row = 0; row < table->cell_count / table->column_count; row++) {
+        size_t last = last_column(table, row);
+        fputs(indent, out);
+        for (size_t column = 0; column <= last; column++) {
+            const char *cell = table->cells[row * table->column_count + column];
+            int width = (int)table->widths[column];
+            if (table->is_right[column])
+                fprintf(out, "%*s", width, cell);
+            else
+                fprintf(out, "%-*s", column == last ? 0 : width, cell);
+            fputs(column == last ? "\n" : "  ", out);
+        }
     }
 }
 

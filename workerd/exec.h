@@ -5,7 +5,7 @@
  * what the device keeps (blocked weights, activations, workspaces) is private and planned once.
  *
  * Owns    the compiled graphs per batch size (the short last batch makes a second one) and all activations.
- *         Borrows vars, grads and batch for the length of a call.
+ *         Borrows the graph for its life; vars, grads and batch for the length of a call.
  * Thread  exec_new, every call and exec_free on one and the same device thread.
  * Units   images f32 N,C,H,W; labels class numbers; loss in nats.
  * Errors  ERR_DEVICE from the library, ERR_NO_MEMORY, ERR_INVALID (label out of range, batch too large).

@@ -51,7 +51,7 @@ if scripted("robbed"):  # another process, which does not look like the daemon, 
         f.write(str(thief))
     sys.exit("scripted: address in use")
 with open(args["--port-file"] + ".new", "w") as f:
-    f.write(str(s.getsockname()[1]) + "\n")
+    f.write("%s:%d\n" % s.getsockname())
 os.rename(args["--port-file"] + ".new", args["--port-file"])
 while True:
     signal.pause()

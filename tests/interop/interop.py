@@ -36,7 +36,7 @@ class World:
             return f.read().strip()
 
     def channel(self, daemon):
-        return grpc.insecure_channel("127.0.0.1:" + self.read(f"run/{daemon}.port"))
+        return grpc.insecure_channel(self.read(f"run/{daemon}.port"))
 
     def trainctl(self, *args):
         env = dict(os.environ, STEADFAST_COORDINATOR=self.read("cluster.env").split("=")[1])

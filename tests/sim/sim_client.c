@@ -60,7 +60,9 @@ static void draw_training(struct sim *sim, struct sim_job *job)
 {
     static const char *const policies[] = {"abort", "retry", "skip"};
     uint32_t batch = (uint32_t)sim_between(sim, 1, 8);
-    job->records = sim_between(sim, 1, 40) * batch - sim_below(sim, batch);
+    bool is_long = sim_chance(sim, 10); /* long enough for marks to be pruned on the way */
+    uint64_t batches = is_long ? sim_between(sim, 400, 1500) : sim_between(sim, 1, 40);
+    job->records = batches * batch - sim_below(sim, batch);
     uint64_t shuffle = sim_chance(sim, 300) ? 0 : sim_between(sim, 1, job->records + 8);
     job->epochs = (uint32_t)sim_between(sim, 1, 4);
     struct data_order order;
@@ -275,6 +277,7 @@ void sim_faults_draw(struct sim *sim)
     rates->answer_lost = sim_chance(sim, 500) ? (uint32_t)sim_below(sim, 100) : 0;
     rates->push_late = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 60) : 0;
     rates->ckpt_fails = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 400) : 0;
+    rates->slow = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 200) : 0;
     rates->snapshot_fails = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 400) : 0;
 }
 

@@ -93,7 +93,7 @@ static void drain(struct story *story)
         }
         if (planned_job)
             core_on_planned(story->core, story->now_ns, planned_job, planned_generation, ERR_OK,
-                            NULL, 1);
+                            NULL, (const uint32_t[LIMIT_SERVERS]){1, 1});
     }
 }
 
