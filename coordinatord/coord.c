@@ -326,10 +326,6 @@ struct stuck_note {
 static void on_stuck_here(void *arg)
 {
     struct stuck_note *note = arg;
-    if (note->is_stuck)
-        log_error("ledger.stuck", "%s", note->text);
-    else
-        log_info("ledger.recovered", "writing again");
     core_on_journal_stuck(note->coord->core, clock_now_ns(), note->is_stuck, note->text);
     coord_drain(note->coord);
     free(note->text);

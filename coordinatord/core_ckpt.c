@@ -54,7 +54,7 @@ void core_ckpt_advance(struct core *core, struct job *job)
     ckpt->step = job->acked_count;
     ckpt->last_step = job->acked_count;
     ranges_copy(&ckpt->acked, &job->acked);
-    ckpt->deadline_ns = core->now_ns + 2 * core->config.order_deadline_ms * NS_PER_MS;
+    ckpt->deadline_ns = core->now_ns + 2 * NS_PER_MS * core->config.order_deadline_ms;
     core_arm(core, ckpt->deadline_ns);
     struct core_act *act = core_act_add(core, CORE_ACT_BEGIN_CKPT);
     act->job = job->number;

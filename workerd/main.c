@@ -33,6 +33,7 @@ static const char *coordinator;
 static const char *device = "cpu";
 static const char *fake_script;
 static const char *log_level_name = "info";
+static bool pulls_ahead;
 static uint32_t threads;
 static uint32_t input_threads = 1;
 
@@ -58,6 +59,8 @@ static const struct flag flag_table[] = {
     {"device", FLAG_STRING, &device, 0, 0, "DEVICE", "cpu, ref or fake (cpu)"},
     {"threads", FLAG_U32, &threads, 1, 1024, "N", "threads of the device (one per core)"},
     {"input-threads", FLAG_U32, &input_threads, 1, 256, "N", "threads that read and decode (1)"},
+    {"pull-ahead", FLAG_SWITCH, &pulls_ahead, 0, 0, NULL,
+     "fetch variables for the next step while one computes: hides the transfer, adds staleness"},
     {"fake-script", FLAG_STRING, &fake_script, 0, 0, "WORDS",
      "device fake: time and failures, \"step_us=500 fail_at=7\""},
     {"log-level", FLAG_STRING, &log_level_name, 0, 0, "LEVEL", "error, warn, info or debug (info)"},
@@ -227,6 +230,7 @@ static enum err_code start(struct daemon *daemon, const struct fault_hook *hook,
                                      .threads = threads,
                                      .input_threads = input_threads,
                                      .fake_script = fake_script,
+                                     .pulls_ahead = pulls_ahead,
                                      .hook = *hook,
                                      .on_end = on_end,
                                      .arg = daemon};

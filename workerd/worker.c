@@ -164,7 +164,8 @@ enum err_code worker_new(const struct worker_options *options, struct worker **r
                           .rpc = options->rpc,
                           .pool = worker->pool,
                           .device = worker->device,
-                          .hook = &worker->options.hook};
+                          .hook = &worker->options.hook,
+                          .pulls_ahead = options->pulls_ahead};
     worker->run = step_run_new(&env, on_report, worker);
     struct session_options session = {.coordinator = options->coordinator,
                                       .name = options->name,

@@ -9,8 +9,9 @@
  * callbacks of pulls and pushes.
  *
  * Owns    everything below it: server, inbox, input pool, device thread, steps, session. Borrows
- * loop and rpc. Thread  the loop's. Errors  ERR_EXISTS: the address is taken. ERR_INVALID: an
- * option.
+ *         loop and rpc.
+ * Thread  the loop's.
+ * Errors  ERR_EXISTS: the address is taken. ERR_INVALID: an option.
  */
 #ifndef WORKERD_WORKER_H
 #define WORKERD_WORKER_H
@@ -33,6 +34,7 @@ struct worker_options { /* strings are borrowed */
     uint32_t threads;        /* of the device; 0: one per core that this process may use */
     uint32_t input_threads;  /* 0: 1 */
     const char *fake_script; /* NULL: takes no time */
+    bool pulls_ahead;        /* hides pulls behind compute, for one more own update of staleness */
     struct fault_hook hook;  /* tests only */
     void (*on_end)(void *arg, int exit_code); /* it left, or cannot go on; stop it now */
     void *arg;

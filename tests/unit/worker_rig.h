@@ -246,6 +246,7 @@ struct rig {
     struct rpc_method fleet_method;
     struct rpc_method ps_methods[RIG_SERVERS][2];
     struct worker *worker;
+    bool pulls_ahead;          /* set before rig_up */
     struct loop_timer *turner; /* a condition may become true just before the loop goes to sleep */
     bool has_ended;
     int exit_code;
@@ -654,6 +655,7 @@ static inline void rig_up(const char *device, const char *fake_script)
                                      .threads = 1,
                                      .input_threads = 2,
                                      .fake_script = fake_script,
+                                     .pulls_ahead = rig.pulls_ahead,
                                      .on_end = rig_on_worker_end};
     CHECK_OK(worker_new(&options, &rig.worker, &err));
     worker_start(rig.worker);
