@@ -111,7 +111,7 @@ class Daemon:
         if self.status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
+            except ChildProcessError:  # so soon that it was still the script's child: its status is not known
                 return not runs(self.pid)
             if pid == 0:
                 return False
