@@ -9,6 +9,22 @@
 #include "psd/lr.h"
 #include "psd/var_init.h"
 
+/* Touches the buffers that the first update and the first snapshot will want, here and not while
+ * training waits: a first touch costs more than the update. */
+static enum err_code warm(struct values *values, struct err *err)
+{
+    struct buf *bufs[1 + OPTIM_SLOTS_MAX] = {0};
+    enum err_code code = ERR_OK;
+    for (uint32_t i = 0; i <= values->optim->slot_count && code == ERR_OK; i++) {
+        code = bufpool_get(values->pool, &bufs[i], err);
+        if (code == ERR_OK)
+            memset(bufs[i]->data, 0, bufs[i]->bytes);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_unref(bufs[i]);
+    return code;
+}
+
 enum err_code values_new(struct budget *budget, const char *what, struct slice_layout *take_layout,
                          struct job_spec *take_spec, struct values **ret_values, struct err *err)
 {
@@ -22,6 +38,8 @@ enum err_code values_new(struct budget *budget, const char *what, struct slice_l
     values->optim = optim;
     for (uint32_t i = 0; i < optim->slot_count && code == ERR_OK; i++)
         code = bufpool_get(values->pool, &values->slots[i], err); /* zero, as fresh memory is */
+    if (code == ERR_OK)
+        code = warm(values, err);
     if (code != ERR_OK)
         return code;
 
