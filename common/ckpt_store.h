@@ -24,7 +24,8 @@
 MUST_CHECK enum err_code ckpt_begin(const char *dir, uint64_t number, char **ret_path,
                                     struct err *err);
 /* Checks that the files of the manifest lie in the partial folder with their sizes, writes the
- * manifest, renames. manifest->number names the folder. */
+ * manifest, renames. manifest->number names the folder. After an error the folder may have its
+ * final name already (the fsync behind the rename failed): go on with another number. */
 MUST_CHECK enum err_code ckpt_publish(const char *dir, const struct ckpt_manifest *manifest,
                                       struct err *err);
 /* Removes a partial folder that will not be published. Fine when there is none. */

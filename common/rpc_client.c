@@ -53,8 +53,7 @@ static void channel_unref(struct rpc_channel *channel)
 
 static grpc_arg int_arg(const char *key, int value)
 {
-    return (grpc_arg){
-        .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = value};
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
 /* gRPC's word for the target: numeric addresses need no resolver. */
@@ -324,7 +323,7 @@ enum err_code rpc_invoke(struct rpc_channel *channel, const struct rpc_method *m
                          const struct rpc_out *request, const struct rpc_call_options *options,
                          rpc_done_fn *on_done, void *arg, struct err *err)
 {
-    ASSERT(method->kind == RPC_UNARY);
+    ASSERT(method->kind == RPC_UNARY && options->timeout_ms != UINT32_MAX);
     return start(channel, method, request, options, on_done, arg, NULL, err);
 }
 

@@ -146,8 +146,8 @@ enum err_code rpc_msg_pack(const struct rpc_out *out, grpc_byte_buffer **ret_buf
     memcpy(at + message_bytes, head, head_bytes);
     if (out->blob && out->bytes > 0)
         slices[count++] =
-            grpc_slice_new_with_user_data((uint8_t *)(uintptr_t)out->blob->data + out->offset,
-                                          out->bytes, unref_slice_blob, rpc_blob_ref(out->blob));
+            grpc_slice_new_with_user_data((uint8_t *)out->blob->data + out->offset, out->bytes,
+                                          unref_slice_blob, rpc_blob_ref(out->blob));
     *ret_buffer = grpc_raw_byte_buffer_create(slices, count);
     *ret_bytes = total;
     for (size_t i = 0; i < count; i++)
@@ -194,7 +194,7 @@ void rpc_view_copy(const struct rpc_view *view, size_t offset, void *dst, size_t
 
 struct rpc_view *rpc_view_take(const struct rpc_in *in)
 {
-    struct rpc_view *view = (struct rpc_view *)(uintptr_t)in->view;
+    struct rpc_view *view = (struct rpc_view *)in->view;
     if (view)
         atomic_fetch_add_explicit(&view->refs, 1, memory_order_relaxed);
     return view;

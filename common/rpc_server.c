@@ -27,8 +27,7 @@
 
 static grpc_arg int_arg(const char *key, int value)
 {
-    return (grpc_arg){
-        .type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key, .value.integer = value};
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
 static void on_shutdown(struct rpc_op *op, bool ok);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc_server_int: what rpc_server.c (listening, arming, draining) and rpc_call.c (one call) share.
- */
+/* rpc_server_int: what rpc_server.c (listening, draining) and rpc_call.c (one call) share. */
 #ifndef COMMON_RPC_SERVER_INT_H
 #define COMMON_RPC_SERVER_INT_H
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/file.h"
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "coordinatord/coord_int.h"
@@ -61,8 +61,17 @@ struct planned { /* an answer to CORE_ACT_PLAN, given after the list */
     uint64_t job;
     uint64_t generation;
     struct err err;
-    uint32_t shard_count;
 };
+
+static void tell_planned(struct coord *coord, const struct planned *planned)
+{
+    uint32_t slice_counts[LIMIT_SERVERS] = {0};
+    const Steadfast__V1__Plan *plan = coord_job_of(coord, planned->job)->plan;
+    for (size_t i = 0; planned->err.code == ERR_OK && i < plan->n_slices; i++)
+        slice_counts[plan->slices[i]->server]++;
+    core_on_planned(coord->core, clock_now_ns(), planned->job, planned->generation,
+                    planned->err.code, planned->err.text, slice_counts);
+}
 
 static void make_plan(struct coord *coord, const struct core_server_ref *servers, size_t count,
                       struct planned *planned)
@@ -74,7 +83,8 @@ static void make_plan(struct coord *coord, const struct core_server_ref *servers
         err_set(&planned->err, ERR_NOT_FOUND, "no such job");
         return;
     }
-    if (coord_plan_make(view.spec, &job->facts, servers, count, &plan, &planned->shard_count, NULL,
+    uint32_t shard_count = 0;
+    if (coord_plan_make(view.spec, &job->facts, servers, count, &plan, &shard_count, NULL,
                         &planned->err) != ERR_OK)
         return;
     plan_proto_free(job->plan);
@@ -94,8 +104,7 @@ static void on_probed_again(struct coord *coord, void *arg, struct job_spec *spe
         job->has_facts = true;
         make_plan(coord, view.servers, view.server_count, planned);
     }
-    core_on_planned(coord->core, clock_now_ns(), planned->job, planned->generation,
-                    planned->err.code, planned->err.text, planned->shard_count);
+    tell_planned(coord, planned);
     coord_drain(coord);
     job_spec_free(spec);
     free(json);
@@ -242,8 +251,7 @@ void coord_drain(struct coord *coord)
             coord->record_count = 0;
         }
         for (size_t i = 0; i < planned_count; i++)
-            core_on_planned(coord->core, clock_now_ns(), planned[i].job, planned[i].generation,
-                            planned[i].err.code, planned[i].err.text, planned[i].shard_count);
+            tell_planned(coord, &planned[i]);
     }
     coord->is_draining = false;
     release_replies(coord);
@@ -318,10 +326,6 @@ struct stuck_note {
 static void on_stuck_here(void *arg)
 {
     struct stuck_note *note = arg;
-    if (note->is_stuck)
-        log_error("ledger.stuck", "%s", note->text);
-    else
-        log_info("ledger.recovered", "writing again");
     core_on_journal_stuck(note->coord->core, clock_now_ns(), note->is_stuck, note->text);
     coord_drain(note->coord);
     free(note->text);
@@ -387,11 +391,8 @@ static enum err_code open_port(struct coord *coord, struct err *err)
     int host_bytes = (int)(colon - coord->options.address);
     log_info("coordinator.listening", "address=%.*s:%u start=%" PRIu64 " state=%s", host_bytes,
              coord->options.address, port, coord->start, coord->options.state_dir);
-    if (!coord->options.port_file)
-        return ERR_OK;
-    char text[LIMIT_ADDRESS_BYTES + 8];
-    int n = snprintf(text, sizeof(text), "%.*s:%u\n", host_bytes, coord->options.address, port);
-    return file_write(coord->options.port_file, text, (size_t)n, err);
+    char *bound AUTO_MEM = base_asprintf("%.*s:%u", host_bytes, coord->options.address, port);
+    return daemon_write_port_file(coord->options.port_file, bound, err);
 }
 
 static void set_serving(struct coord *coord)

@@ -235,6 +235,7 @@ static enum err_code replay_placed(struct job *job, const struct core_record *re
             .name = base_strdup(word),
             .address = base_strdup(""),
             .shard_count = (uint32_t)strtoul(slash + 1, NULL, 10),
+            .has_slices = true, /* until the plan says else */
         };
         job->server_count = count; /* kept true, so that a failure leaves nothing behind */
     }
@@ -310,7 +311,9 @@ enum err_code core_replay(struct core *core, const struct core_record *record, s
         job->reissued = record->number2;
         job->lost = record->first;
         job->repeated = record->last;
-        job->is_accounting_final = true;
+        /* only a job that succeeded had all marks read at its end; the ledger gives its state first
+         */
+        job->is_accounting_final = job->state == CORE_JOB_SUCCEEDED;
         break;
     case CORE_REC_JOB:
     default:
@@ -332,8 +335,10 @@ void core_start(struct core *core, uint64_t now_ns)
             core_job_set_phase(core, job, PHASE_QUEUED);
         } else if (job->state == CORE_JOB_RUNNING || job->state == CORE_JOB_PAUSED) {
             job->state = CORE_JOB_RUNNING;
-            core_job_set_phase(core, job,
-                               job->is_replayed_placement ? PHASE_RECOVERING : PHASE_LOOKING);
+            if (job->is_replayed_placement)
+                core_job_set_phase(core, job, PHASE_RECOVERING);
+            else
+                core_job_begin_looking(core, job); /* it was not placed yet */
             job->hold_until_ns = now_ns + (uint64_t)core->config.recover_ms * NS_PER_MS / 2;
             core_arm(core, job->hold_until_ns);
         } else {
@@ -450,7 +455,7 @@ void core_on_order_done(struct core *core, uint64_t now_ns, uint64_t conn, uint6
                 core_eval_pinned(core, job, order.value, code, text);
                 break;
             case ORDER_MARKS:
-                core_audit_answer(core, job, order.server_index, code, shards, count);
+                core_audit_answer(core, job, &order, code, shards, count);
                 break;
             case ORDER_PRUNE:
             case ORDER_UNPIN:
@@ -499,6 +504,8 @@ void core_on_journal_written(struct core *core, uint64_t now_ns, uint64_t seq)
             job->progress_ns = core->now_ns;
         }
     }
+    if (core->drops_due)
+        core_job_drop_ended(core);
     core_event_end(core);
 }
 
@@ -510,9 +517,8 @@ void core_on_journal_stuck(struct core *core, uint64_t now_ns, bool is_stuck, co
         free(core->stuck_text);
         core->stuck_text = is_stuck ? base_strdup(text ? text : "") : NULL;
         core_notice(core, NULL,
-                    is_stuck ? "the ledger cannot be written, no steps are issued: %s"
-                             : "the ledger can be written again%s",
-                    is_stuck && text ? text : "");
+                    is_stuck ? "no steps are issued until the ledger can be written"
+                             : "steps are issued again");
         for (size_t i = 0; i < core->live_count; i++) {
             core->live[i]->progress_ns = core->now_ns;
             core_act_add(core, CORE_ACT_CHANGED)->job = core->live[i]->number;

@@ -269,9 +269,10 @@ void core_on_journal_written(struct core *core, uint64_t now_ns, uint64_t seq);
  */
 void core_on_journal_stuck(struct core *core, uint64_t now_ns, bool is_stuck, const char *text);
 
-/* shard_count: how many (server, shard) pairs hold slices; 0 for a model without variables. */
+/* slice_counts: for each server of the action, how many slices live on it; NULL when code is not
+ * OK. */
 void core_on_planned(struct core *core, uint64_t now_ns, uint64_t job, uint64_t generation,
-                     enum err_code code, const char *text, uint32_t shard_count);
+                     enum err_code code, const char *text, const uint32_t *slice_counts);
 /* code NOT_FOUND: there is none. acked: what the checkpoint is sure to hold; abandoned likewise. */
 void core_on_ckpt_found(struct core *core, uint64_t now_ns, uint64_t job, enum err_code code,
                         const char *text, const char *directory, uint64_t number,

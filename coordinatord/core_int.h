@@ -7,6 +7,7 @@
  *   core_job.c     the phases of a job; pause and restore
  *   core_restore.c  answers that put a job onto servers
  *   core_watch.c   deadlines of jobs
+ *   core_suspect.c  steps that may have killed their worker
  *   core_order.c   orders to servers
  *   core_ckpt.c    checkpoints, evaluations and audits beside the training
  *   core_view.c    looking in
@@ -68,6 +69,7 @@ struct member {
     uint32_t credit;
     bool is_stuck; /* let a ticket's deadline pass; gets nothing until it reports */
     bool is_leaving;
+    bool is_alone;          /* its only ticket is a suspect: nothing is added to it */
     uint64_t hold_until_ns; /* gave steps back: a pause before it gets more */
     double rate;            /* steps per second, smoothed */
     uint64_t rate_ns;
@@ -96,6 +98,7 @@ struct job_server {
     char *address;
     uint32_t shard_count;
     uint64_t incarnation; /* of the process that holds the slices; 0: none known */
+    bool has_slices;      /* of this job; without, its coming and going is nothing to the job */
     bool is_created;
 };
 
@@ -109,6 +112,15 @@ struct shard_view {
     uint64_t missing; /* acknowledged steps not in its marks, at the last audit */
 };
 
+/* After a restart a plan is asked for twice: where slices live, to know who has to come back, and
+ * again when all have, since they may have come back at other addresses. */
+enum recovery { RECOVER_NONE, RECOVER_SLICES, RECOVER_SERVERS, RECOVER_ADDRESSES, RECOVER_DONE };
+
+struct suspicion {          /* core_suspect.c */
+    struct ranges seen;     /* in flight when a worker was lost */
+    struct ranges suspects; /* at two losses: run alone */
+};
+
 enum eval_phase { EVAL_NONE, EVAL_PINNING, EVAL_RUNNING };
 
 struct eval_run {
@@ -120,6 +132,7 @@ struct eval_run {
     uint64_t batches;
     uint64_t next;
     struct ranges again; /* batches to issue again */
+    struct suspicion suspicion;
     struct ranges done;
     double loss_sum;
     uint64_t examples;
@@ -149,6 +162,7 @@ enum audit_phase { AUDIT_NONE, AUDIT_RUNNING };
 
 struct audit_run {
     enum audit_phase phase;
+    uint64_t serial; /* an answer of an earlier one, which was cut short, says too little */
     bool is_final;
     bool is_good; /* every server answered */
     size_t marks_left;
@@ -181,6 +195,7 @@ struct job {
     uint64_t hold_until_ns;
     uint64_t begin_ns; /* of running, for rates */
     uint64_t end_ns;
+    uint64_t end_seq; /* record of the end, until it is durable and the servers were told; else 0 */
 
     struct data_order order;
     uint64_t steps_per_epoch;
@@ -188,8 +203,8 @@ struct job {
 
     struct job_server *servers;
     size_t server_count;
-    uint32_t placed_shards;
-    uint64_t placed_seq;  /* of the record of the placement; the orders go out when it is durable */
+    enum recovery recovery;
+    uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
@@ -201,7 +216,8 @@ struct job {
     struct ranges abandoned; /* set */
     struct ranges issued;    /* given out (or found claimed, or done) in this generation */
     struct ranges again;     /* to be issued again, lowest first */
-    struct map troubles;     /* step + 1 -> struct trouble */
+    struct suspicion suspicion;
+    struct map troubles; /* step + 1 -> struct trouble */
     uint64_t acked_count;
     uint64_t reissued;
     uint64_t images;
@@ -310,6 +326,7 @@ struct core {
     size_t pending_count;
     size_t pending_capacity;
 
+    size_t drops_due; /* jobs with an end_seq */
     bool is_fill_due; /* every worker may have something to get */
     struct core_act *acts;
     size_t act_count;
@@ -360,12 +377,25 @@ void core_sched_flush_acks(struct core *core);
  * be why. */
 void core_sched_give_back(struct core *core, struct job *job, const struct core_step_ref *ref,
                           uint64_t generation, bool is_blamed, const char *who);
-void core_sched_worker_gone(struct core *core, struct member *worker, bool is_blamed);
+enum blame { BLAME_NONE, BLAME_OLDEST, BLAME_DEATH };
+void core_sched_worker_gone(struct core *core, struct member *worker, enum blame blame);
+bool core_sched_is_runnable(const struct core *core, const struct job *job);
 void core_sched_revoke_job(struct core *core, struct job *job);
 void core_sched_begin_epochs(struct job *job);
 void core_sched_abandon(struct core *core, struct job *job, uint64_t step, uint32_t attempts,
                         enum err_code code, const char *text);
 bool core_sched_adopt(struct core *core, struct member *worker, const struct core_step_ref *ref);
+
+/* core_suspect.c */
+void core_suspect_clear_all(struct suspicion *suspicion);
+void core_suspect_done(struct suspicion *suspicion);
+bool core_suspect_has(struct job *job, enum core_step_kind kind, uint64_t number);
+void core_suspect_clear(struct job *job, enum core_step_kind kind, uint64_t number);
+/* The tickets of a lost worker, oldest first. */
+void core_suspect_add_all(struct core *core, const struct in_flight *flights, size_t count);
+bool core_suspect_next(struct job *job, enum core_step_kind *ret_kind, uint64_t *ret_number);
+/* Suspects wait, and this is the worker that is kept for them. */
+bool core_suspect_wants(const struct core *core, const struct member *worker);
 
 /* core_job.c */
 struct job *core_job_of(const struct core *core, uint64_t number);
@@ -380,6 +410,8 @@ void core_job_advance(struct core *core, struct job *job);
 void core_job_advance_all(struct core *core);
 void core_job_end(struct core *core, struct job *job, enum core_job_state state, enum err_code code,
                   const char *reason);
+void core_job_begin_looking(struct core *core, struct job *job);
+void core_job_drop_ended(struct core *core); /* those whose end became durable */
 void core_job_server_lost(struct core *core, struct member *server);
 void core_job_server_here(struct core *core, struct member *server, const struct core_hello *hello);
 bool core_job_has_enough_servers(const struct core *core, const struct job *job);
@@ -396,7 +428,11 @@ void core_job_forget_progress(struct job *job);
 struct order *core_order_add(struct core *core, enum order_kind kind, struct member *server,
                              struct job *job, uint64_t value, size_t server_index);
 void core_order_send(struct core *core, const struct order *order);
-/* To every server of the job that is here; returns how many. */
+/* The job may be one that nobody knows any more. */
+void core_order_drop(struct core *core, struct member *server, uint64_t job);
+/* Servers that hold slices of the job. */
+size_t core_job_holders(const struct job *job);
+/* To every server that holds slices of the job and is here; returns how many. */
 size_t core_order_all(struct core *core, enum order_kind kind, struct job *job, uint64_t value);
 void core_order_fail_server(struct core *core, struct member *server, enum err_code code,
                             const char *text);
@@ -419,10 +455,13 @@ void core_eval_pinned(struct core *core, struct job *job, uint64_t pin, enum err
                       const char *text);
 void core_eval_report(struct core *core, struct job *job, const struct core_report *report,
                       const char *who);
+/* The batch ended without a result. is_blamed: it may be why its worker died. */
+void core_eval_give_back(struct core *core, struct job *job, uint64_t batch, bool is_blamed,
+                         const char *who);
 bool core_eval_next(struct job *job, uint64_t *ret_batch);
 void core_audit_start(struct core *core, struct job *job, bool is_final);
-void core_audit_answer(struct core *core, struct job *job, size_t server_index, enum err_code code,
-                       const struct core_shard_state *shards, size_t count);
+void core_audit_answer(struct core *core, struct job *job, const struct order *order,
+                       enum err_code code, const struct core_shard_state *shards, size_t count);
 void core_audit_shard(struct job *job, size_t server_index, const struct core_shard_state *state);
 
 #endif

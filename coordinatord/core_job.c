@@ -114,6 +114,7 @@ void core_job_forget_progress(struct job *job)
     ranges_clear(&job->abandoned);
     ranges_clear(&job->issued);
     ranges_clear(&job->again);
+    core_suspect_clear_all(&job->suspicion);
     forget_troubles(job);
     job->acked_count = 0;
     job->eval_count = 0;
@@ -137,6 +138,8 @@ void core_job_free(struct job *job)
                              &job->ckpt.acked, &job->audit.acked};
     for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
         ranges_done(sets[i]);
+    core_suspect_done(&job->suspicion);
+    core_suspect_done(&job->eval.suspicion);
     for (size_t i = 0; i < job->ckpt_count; i++)
         free(job->ckpts[i].path);
     for (size_t i = 0; i < job->notice_count; i++)
@@ -265,12 +268,13 @@ void core_job_end(struct core *core, struct job *job, enum core_job_state state,
     core_ckpt_stop(core, job, code == ERR_OK ? ERR_CANCELLED : code, reason, true);
     core_eval_stop(core, job);
     core_order_fail_job(core, job);
-    core_order_all(core, ORDER_DROP, job, 0);
     close_on_workers(core, job);
     record_accounting(core, job);
     job->end_ns = core->now_ns;
     core_job_set_state(core, job, state, reason);
     core_job_set_phase(core, job, PHASE_ENDED);
+    job->end_seq = core->next_seq;
+    core->drops_due++;
     size_t at = 0;
     while (core->live[at] != job)
         at++;
@@ -278,6 +282,24 @@ void core_job_end(struct core *core, struct job *job, enum core_job_state state,
     ranges_clear(&job->again);
     job->lease_count = 0;
     core->is_fill_due = true;
+}
+
+/* Variables are let go only when the ledger knows of the end: a coordinator that dies before that
+ * goes on with the job where it was. */
+void core_job_drop_ended(struct core *core)
+{
+    for (size_t i = 0; i < core->job_count && core->drops_due; i++) {
+        struct job *job = core->jobs[i];
+        if (job->end_seq == 0 || job->end_seq > core->written_seq)
+            continue;
+        job->end_seq = 0;
+        core->drops_due--;
+        for (size_t s = 0; s < job->server_count; s++) {
+            struct member *server = core_member_named(core, CORE_SERVER, job->servers[s].name);
+            if (server && core_member_is_here(server))
+                core_order_drop(core, server, job->number);
+        }
+    }
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */
@@ -342,6 +364,7 @@ void core_job_begin_plan(struct core *core, struct job *job)
         job->servers[i] = (struct job_server){.name = base_strdup(servers[i]->name),
                                               .address = base_strdup(servers[i]->address),
                                               .shard_count = servers[i]->shard_count,
+                                              .has_slices = true,
                                               .incarnation = servers[i]->incarnation};
     job->generation++;
     job->is_replayed_placement = false;
@@ -349,15 +372,25 @@ void core_job_begin_plan(struct core *core, struct job *job)
     ask_for_plan(core, job);
 }
 
-static void begin_looking(struct core *core, struct job *job)
+void core_job_begin_looking(struct core *core, struct job *job)
 {
     core_job_set_phase(core, job, PHASE_LOOKING);
     if (job->spec->checkpoint.directory)
         core_act_add(core, CORE_ACT_FIND_CKPT)->job = job->number;
 }
 
+size_t core_job_holders(const struct job *job)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < job->server_count; i++)
+        count += job->servers[i].has_slices;
+    return count;
+}
+
 static bool is_server_intact(struct core *core, const struct job_server *server)
 {
+    if (!server->has_slices)
+        return true;
     const struct member *member = core_member_named(core, CORE_SERVER, server->name);
     return member && core_member_is_here(member) && server->is_created &&
            member->incarnation == server->incarnation;
@@ -389,7 +422,8 @@ void core_job_server_lost(struct core *core, struct member *server)
         struct job *job = core->live[j];
         bool is_used = false;
         for (size_t i = 0; i < job->server_count; i++)
-            is_used = is_used || strcmp(job->servers[i].name, server->name) == 0;
+            is_used = is_used || (job->servers[i].has_slices &&
+                                  strcmp(job->servers[i].name, server->name) == 0);
         if (!is_used || job->phase == PHASE_QUEUED || job->phase == PHASE_LOOKING ||
             job->phase == PHASE_WAITING || job->phase == PHASE_RECOVERING)
             continue;
@@ -411,8 +445,23 @@ void core_job_server_lost(struct core *core, struct member *server)
     }
 }
 
+/* A server that was away when a job ended, or was never answered, still holds it. */
+static void drop_leftovers(struct core *core, struct member *server, const struct core_hello *hello)
+{
+    for (size_t s = 0; s < hello->shard_state_count; s++) {
+        uint64_t number = hello->shards[s].job;
+        const struct job *job = core_job_of(core, number);
+        bool is_told = false;
+        for (size_t before = 0; before < s; before++)
+            is_told = is_told || hello->shards[before].job == number;
+        if (!is_told && (!job || (!core_job_is_active(job) && job->end_seq == 0)))
+            core_order_drop(core, server, number);
+    }
+}
+
 void core_job_server_here(struct core *core, struct member *server, const struct core_hello *hello)
 {
+    drop_leftovers(core, server, hello);
     for (size_t j = 0; j < core->live_count; j++) {
         struct job *job = core->live[j];
         for (size_t i = 0; i < job->server_count; i++) {
@@ -423,7 +472,7 @@ void core_job_server_here(struct core *core, struct member *server, const struct
             for (size_t s = 0; s < hello->shard_state_count; s++)
                 has_it = has_it || (hello->shards[s].job == job->number &&
                                     hello->shards[s].generation == job->generation);
-            if (job->phase == PHASE_RECOVERING) {
+            if (job->is_replayed_placement) { /* which process made them is not known */
                 slot->is_created = has_it;
                 slot->incarnation = server->incarnation;
             } else if (slot->incarnation != server->incarnation || (slot->is_created && !has_it)) {
@@ -454,10 +503,12 @@ static void leave_waiting(struct core *core, struct job *job)
 {
     if (all_servers_intact(core, job)) {
         core_notice(core, job, "all servers are back with their variables; training goes on");
-        if (job->is_replayed_placement)
+        if (job->is_replayed_placement) {
+            job->recovery = RECOVER_SERVERS;
             core_job_set_phase(core, job, PHASE_RECOVERING);
-        else
+        } else {
             core_job_begin_training(core, job);
+        }
         return;
     }
     if (!core_job_has_enough_servers(core, job)) {
@@ -468,11 +519,11 @@ static void leave_waiting(struct core *core, struct job *job)
     }
     core_sched_revoke_job(core, job);
     core_eval_stop(core, job); /* what it pinned is gone */
-    begin_looking(core, job);
+    core_job_begin_looking(core, job);
 }
 
-/* A generation is used only after the ledger has it: a coordinator that dies before that would count to the same
- * number again, for another content. */
+/* A generation is used only after the ledger has it: a coordinator that dies before that would
+ * count to the same number again, for another content. */
 static void check_placed(struct core *core, struct job *job)
 {
     if (core->written_seq < job->placed_seq)
@@ -482,17 +533,26 @@ static void check_placed(struct core *core, struct job *job)
         core_order_all(core, ORDER_CREATE, job, 0);
     }
     for (size_t i = 0; i < job->server_count; i++)
-        if (!job->servers[i].is_created)
+        if (job->servers[i].has_slices && !job->servers[i].is_created)
             return;
     core_job_begin_training(core, job);
 }
 
 static void check_recovered(struct core *core, struct job *job)
 {
+    if (job->recovery == RECOVER_NONE) {
+        job->recovery = RECOVER_SLICES;
+        ask_for_plan(core, job);
+    }
+    if (job->recovery == RECOVER_SLICES)
+        return; /* the shell's answer is on its way */
     if (all_servers_intact(core, job)) {
-        if (job->is_replayed_placement) {
-            job->is_replayed_placement = false; /* asked once */
+        if (job->recovery == RECOVER_SERVERS) {
+            job->recovery = RECOVER_ADDRESSES;
             ask_for_plan(core, job);
+        } else if (job->recovery == RECOVER_DONE) {
+            job->is_replayed_placement = false;
+            core_job_begin_training(core, job);
         }
         return;
     }
@@ -500,8 +560,8 @@ static void check_recovered(struct core *core, struct job *job)
     bool is_emptied = false;
     for (size_t i = 0; i < job->server_count; i++) {
         const struct member *server = core_member_named(core, CORE_SERVER, job->servers[i].name);
-        is_emptied =
-            is_emptied || (server && core_member_is_here(server) && !job->servers[i].is_created);
+        is_emptied = is_emptied || (server && core_member_is_here(server) &&
+                                    job->servers[i].has_slices && !job->servers[i].is_created);
     }
     if (is_over || is_emptied) {
         core_job_set_state(
@@ -585,7 +645,7 @@ void core_job_advance(struct core *core, struct job *job)
                 break;
             }
             core_job_set_state(core, job, CORE_JOB_RUNNING, "");
-            begin_looking(core, job);
+            core_job_begin_looking(core, job);
             break;
         }
         case PHASE_LOOKING: /* without a directory there is nothing to look for */

@@ -28,20 +28,12 @@ void core_order_send(struct core *core, const struct order *order)
         act->text = core_arena_text(core, "%s", job->restore_directory);
 }
 
-struct order *core_order_add(struct core *core, enum order_kind kind, struct member *server,
-                             struct job *job, uint64_t value, size_t server_index)
+static struct order *add(struct core *core, const struct order *what)
 {
     struct order *order = base_alloc(sizeof(*order));
-    *order = (struct order){
-        .number = ++core->next_order,
-        .kind = kind,
-        .server = server,
-        .job = job ? job->number : 0,
-        .generation = job ? job->generation : 0,
-        .value = value,
-        .server_index = server_index,
-        .deadline_ns = core->now_ns + core->config.order_deadline_ms * NS_PER_MS,
-    };
+    *order = *what;
+    order->number = ++core->next_order;
+    order->deadline_ns = core->now_ns + core->config.order_deadline_ms * NS_PER_MS;
     struct order **at = &core->orders;
     while (*at)
         at = &(*at)->next;
@@ -51,12 +43,30 @@ struct order *core_order_add(struct core *core, enum order_kind kind, struct mem
     return order;
 }
 
+struct order *core_order_add(struct core *core, enum order_kind kind, struct member *server,
+                             struct job *job, uint64_t value, size_t server_index)
+{
+    return add(core, &(struct order){
+                         .kind = kind,
+                         .server = server,
+                         .job = job ? job->number : 0,
+                         .generation = job ? job->generation : 0,
+                         .value = value,
+                         .server_index = server_index,
+                     });
+}
+
+void core_order_drop(struct core *core, struct member *server, uint64_t job)
+{
+    add(core, &(struct order){.kind = ORDER_DROP, .server = server, .job = job});
+}
+
 size_t core_order_all(struct core *core, enum order_kind kind, struct job *job, uint64_t value)
 {
     size_t count = 0;
     for (size_t i = 0; i < job->server_count; i++) {
         struct member *server = core_member_named(core, CORE_SERVER, job->servers[i].name);
-        if (server && core_member_is_here(server)) {
+        if (job->servers[i].has_slices && server && core_member_is_here(server)) {
             core_order_add(core, kind, server, job, value, i);
             count++;
         }
@@ -84,7 +94,7 @@ static void fail(struct core *core, const struct order *order, enum err_code cod
         core_eval_pinned(core, job, order->value, code, text);
         break;
     case ORDER_MARKS:
-        core_audit_answer(core, job, order->server_index, code, NULL, 0);
+        core_audit_answer(core, job, order, code, NULL, 0);
         break;
     case ORDER_PRUNE:
     case ORDER_UNPIN:

@@ -8,18 +8,21 @@
 #include "coordinatord/core_int.h"
 
 void core_on_planned(struct core *core, uint64_t now_ns, uint64_t number, uint64_t generation,
-                     enum err_code code, const char *text, uint32_t shard_count)
+                     enum err_code code, const char *text, const uint32_t *slice_counts)
 {
     core_event_begin(core, now_ns);
     struct job *job = core_job_of(core, number);
     bool is_awaited = job && core_job_is_active(job) && job->generation == generation;
+    bool is_placing = job && (job->phase == PHASE_PLANNING || job->phase == PHASE_RECOVERING);
+    if (is_awaited && code == ERR_OK && is_placing)
+        for (size_t i = 0; i < job->server_count; i++)
+            job->servers[i].has_slices = slice_counts[i] > 0;
     if (is_awaited && code != ERR_OK) {
         core_job_end(core, job, CORE_JOB_FAILED, code, text ? text : err_name(code));
     } else if (is_awaited && job->phase == PHASE_RECOVERING) {
-        job->placed_shards = shard_count;
-        core_job_begin_training(core, job);
+        if (job->recovery == RECOVER_SLICES || job->recovery == RECOVER_ADDRESSES)
+            job->recovery++;
     } else if (is_awaited && job->phase == PHASE_PLANNING) {
-        job->placed_shards = shard_count;
         char *servers AUTO_MEM = base_strdup("");
         for (size_t i = 0; i < job->server_count; i++) {
             char *more = base_asprintf("%s%s%s/%u", servers, i ? " " : "", job->servers[i].name,

@@ -68,7 +68,7 @@ struct device_ops {
     enum err_code (*buf_new)(struct device *device, size_t bytes, void **ret_address,
                              struct err *err);
     void (*buf_free)(struct device *device, void *address, size_t bytes);
-    /* Sets bytes of a tensor in canonical layout. */
+    /* Sets bytes of a tensor in canonical layout; an error names it. */
     enum err_code (*tensor_init)(struct device *device, struct device_tensor *tensor,
                                  struct err *err);
     /* The host side is canonical; f32, f64 or i32 as the tensor says. It is borrowed until a later
@@ -79,7 +79,7 @@ struct device_ops {
                               const void *address, void *host, struct err *err);
 
     /* Compiles one node. Reads the layouts of in; sets layout and bytes of out. An opaque output
-     * that nobody reads is NULL. The tensors outlive the operator. */
+     * that nobody reads is NULL. Node and tensors outlive the operator. */
     enum err_code (*op_new)(struct device *device, const struct graph_node *node,
                             struct device_tensor *const *in, struct device_tensor *const *out,
                             struct device_op **ret_op, struct err *err);

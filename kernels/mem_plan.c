@@ -35,8 +35,8 @@ enum err_code mem_plan(struct mem_block *blocks, size_t count, size_t align,
     *ret_arena_bytes = 0;
     if (count == 0)
         return ERR_OK;
-    AUTO_MEM struct mem_block **order = base_alloc(count * sizeof(*order));
-    AUTO_MEM struct mem_block **placed = base_alloc(count * sizeof(*placed));
+    AUTO_MEM struct mem_block **order = base_alloc(count * sizeof(void *));
+    AUTO_MEM struct mem_block **placed = base_alloc(count * sizeof(void *));
     size_t placed_count = 0;
     size_t total = 0;
     for (size_t i = 0; i < count; i++) {
@@ -46,7 +46,7 @@ enum err_code mem_plan(struct mem_block *blocks, size_t count, size_t align,
             return err_set(err, ERR_NO_MEMORY, "the tensors of the graph are too large together");
         blocks[i].bytes = (blocks[i].bytes + align - 1) / align * align;
     }
-    qsort(order, count, sizeof(*order), larger_first);
+    qsort(order, count, sizeof(void *), larger_first);
     for (size_t i = 0; i < count && order[i]->bytes > 0; i++) {
         struct mem_block *block = order[i];
         ASSERT(block->first <= block->last);

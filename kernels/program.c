@@ -125,7 +125,7 @@ static enum err_code init_tensors(struct program *program, struct err *err)
         p->device.is_external = p->is_output || tensor->kind != TENSOR_VALUE;
         if (p->is_used && p->device.is_external &&
             program->device->ops->tensor_init(program->device, &p->device, err))
-            return err_prefix(err, "tensor %s", tensor->name);
+            return err->code;
     }
     return ERR_OK;
 }
@@ -252,9 +252,8 @@ static enum err_code bind(struct program *program, char *arena, const struct pro
         if (p->block >= 0)
             p->address = arena + program->blocks[p->block].offset;
         else if (p->block == EXTERNAL)
-            p->address = program->tensors[p->root].is_output
-                             ? io->outputs[p->root]
-                             : (void *)(uintptr_t)io->inputs[p->root];
+            p->address = program->tensors[p->root].is_output ? io->outputs[p->root]
+                                                             : (void *)io->inputs[p->root];
         if (is_input && !ops->is_host &&
             ops->upload(program->device, &p->device, p->address, io->inputs[t], err))
             return err_prefix(err, "tensor %s", p->device.name);

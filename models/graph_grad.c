@@ -85,6 +85,29 @@ static enum err_code walk_back(struct grad_walk *walk, struct err *err)
     return ERR_OK;
 }
 
+/* Each variable's gradient leaves on its own, so each has a tensor of its own; Add gives one to
+ * both its inputs. */
+static enum err_code name_var_grads(struct grad_walk *walk, struct err *err)
+{
+    struct graph *graph = walk->graph;
+    AUTO_MEM bool *is_taken = base_alloc(graph->tensor_count * sizeof(bool));
+    for (size_t v = 0; v < graph->var_count; v++) {
+        size_t grad = walk->grads[graph->var_tensors[v]];
+        graph->var_grads[v] = grad;
+        if (grad == GRAPH_NONE)
+            continue;
+        if (is_taken[grad]) {
+            AUTO_MEM char *name = base_asprintf("%s/grad_copy", graph->vars[v].name);
+            struct op_attrs attrs = {.target = graph->tensors[grad].shape};
+            if (graph_add_node(graph, OP_RESHAPE, name, &attrs, &grad, 1, &graph->var_grads[v], 1,
+                               err))
+                return err->code;
+        }
+        is_taken[grad] = true;
+    }
+    return ERR_OK;
+}
+
 enum err_code graph_grad_add(struct graph *graph, struct err *err)
 {
     struct err local;
@@ -101,8 +124,8 @@ enum err_code graph_grad_add(struct graph *graph, struct err *err)
         walk.grads[i] = GRAPH_NONE;
     mark_wanted(&walk);
     enum err_code code = walk_back(&walk, err);
-    for (size_t v = 0; code == ERR_OK && v < graph->var_count; v++)
-        graph->var_grads[v] = walk.grads[graph->var_tensors[v]];
+    if (code == ERR_OK)
+        code = name_var_grads(&walk, err);
     free(walk.wants);
     free(walk.grads);
     free(walk.gives);

@@ -55,8 +55,8 @@ enum op_kind {
     OP_COUNT
 };
 
-#define OP_IN_MAX  4
-#define OP_OUT_MAX 3
+#define OP_IN_MAX  8 /* a Concat of nasnet's cell joins the most */
+#define OP_OUT_MAX 5 /* BatchNormalization in training has the most */
 
 enum dtype {
     DTYPE_F32,
@@ -65,8 +65,8 @@ enum dtype {
     DTYPE_OPAQUE, /* the backend's own bytes; has no dims */
 };
 
-#define DIM_BATCH 0 /* a dim of this value is the batch size, not known until a graph is compiled  \
-                     */
+/* A dim of this value is the batch size, not known until a graph is compiled. */
+#define DIM_BATCH 0
 
 struct tensor_shape {
     enum dtype dtype;

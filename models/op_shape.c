@@ -113,7 +113,7 @@ enum err_code op_shape_conv(struct op_call *call, struct err *err)
             return err_set(err, ERR_INVALID, "bias of shape %s, kernel of shape %s: want %" PRIu64,
                            TEXT(call->in[2]), TEXT(w), w->dims[0]);
     }
-    uint64_t out[2];
+    uint64_t out[2] = {0};
     if (window(x, call->attrs, out, err))
         return err->code;
     call->out[0] = shape_like(x, 4, x->dims[0], w->dims[0], out[0], out[1]);
@@ -125,7 +125,7 @@ enum err_code op_shape_max_pool(struct op_call *call, struct err *err)
     if (want_rank(call, 0, 4, "input", err))
         return err->code;
     const struct tensor_shape *x = call->in[0];
-    uint64_t out[2];
+    uint64_t out[2] = {0};
     if (window(x, call->attrs, out, err))
         return err->code;
     call->out[0] = shape_like(x, 4, x->dims[0], x->dims[1], out[0], out[1]);

@@ -220,9 +220,9 @@ static void send_response(struct rpc_call *call, const Request *request, Respons
                           const struct rpc_server *server)
 {
     response->valid_host = request->host;
-    response->original_request = (Request *)(uintptr_t)request;
-    enum err_code code = rpc_send(call, &(struct rpc_out){.message = &response->base}, on_answered,
-                                  (void *)(uintptr_t)server);
+    response->original_request = (Request *)request;
+    enum err_code code =
+        rpc_send(call, &(struct rpc_out){.message = &response->base}, on_answered, (void *)server);
     if (code != ERR_OK && code != ERR_CANCELLED)
         rpc_fail(call, code, "the answer is too large for a message");
 }
@@ -234,7 +234,7 @@ static void send_error(struct rpc_call *call, const Request *request,
     Grpc__Reflection__V1alpha__ErrorResponse error =
         GRPC__REFLECTION__V1ALPHA__ERROR_RESPONSE__INIT;
     error.error_code = grpc_status;
-    error.error_message = (char *)(uintptr_t)text;
+    error.error_message = (char *)text;
     response.message_response_case =
         GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
     response.error_response = &error;
@@ -254,7 +254,7 @@ static void send_files(struct rpc_call *call, const Request *request,
     ProtobufCBinaryData list[MAX_FILES];
     for (size_t i = 0; i < files->count; i++)
         list[i] = (ProtobufCBinaryData){.len = (size_t)(files->list[i].end - files->list[i].at),
-                                        .data = (uint8_t *)(uintptr_t)files->list[i].at};
+                                        .data = (uint8_t *)files->list[i].at};
     Response response = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__INIT;
     Grpc__Reflection__V1alpha__FileDescriptorResponse answer =
         GRPC__REFLECTION__V1ALPHA__FILE_DESCRIPTOR_RESPONSE__INIT;
@@ -276,7 +276,7 @@ static void send_services(struct rpc_call *call, const Request *request,
     while (count < MAX_SERVICES && (name = rpc_server_service(server, count))) {
         services[count] = (Grpc__Reflection__V1alpha__ServiceResponse)
             GRPC__REFLECTION__V1ALPHA__SERVICE_RESPONSE__INIT;
-        services[count].name = (char *)(uintptr_t)name;
+        services[count].name = (char *)name;
         list[count] = &services[count];
         count++;
     }

@@ -37,6 +37,7 @@ struct exec {
     size_t train_output_count;
     const void **inputs; /* by tensor */
     void **outputs;      /* by tensor */
+    size_t *grad_vars;   /* by tensor: the variable that it is the gradient of */
     float *log_prob;     /* EVAL_CHUNK rows */
     void (*on_grad)(size_t var_index, void *arg);
     void *on_grad_arg;
@@ -54,6 +55,7 @@ void exec_free(struct exec *exec)
     free(exec->train_outputs);
     free(exec->inputs);
     free(exec->outputs);
+    free(exec->grad_vars);
     free(exec->log_prob);
     free(exec);
 }
@@ -74,6 +76,9 @@ enum err_code exec_new(const struct graph *graph, const struct exec_options *opt
         return err->code;
     exec->inputs = base_alloc((graph->tensor_count + 1) * sizeof(*exec->inputs));
     exec->outputs = base_alloc((graph->tensor_count + 1) * sizeof(*exec->outputs));
+    exec->grad_vars = base_alloc((graph->tensor_count + 1) * sizeof(*exec->grad_vars));
+    for (size_t t = 0; t < graph->tensor_count; t++)
+        exec->grad_vars[t] = GRAPH_NONE;
     exec->train_outputs = base_alloc((graph->var_count + 1) * sizeof(*exec->train_outputs));
     if (graph->loss != GRAPH_NONE) {
         exec->class_count = (uint32_t)graph->tensors[graph->log_prob].shape.dims[1];
@@ -83,9 +88,12 @@ enum err_code exec_new(const struct graph *graph, const struct exec_options *opt
                            exec->class_count);
         exec->train_outputs[exec->train_output_count++] = graph->loss;
     }
-    for (size_t v = 0; v < graph->var_count; v++)
-        if (graph->var_grads[v] != GRAPH_NONE)
-            exec->train_outputs[exec->train_output_count++] = graph->var_grads[v];
+    for (size_t v = 0; v < graph->var_count; v++) {
+        if (graph->var_grads[v] == GRAPH_NONE)
+            continue;
+        exec->grad_vars[graph->var_grads[v]] = v;
+        exec->train_outputs[exec->train_output_count++] = graph->var_grads[v];
+    }
     *ret_exec = TAKE(exec);
     return ERR_OK;
 }
@@ -155,10 +163,8 @@ static void bind_inputs(struct exec *exec, const float *images, const int32_t *l
 static void on_output(size_t tensor, void *arg)
 {
     const struct exec *exec = arg;
-    const struct graph *graph = exec->graph;
-    for (size_t v = 0; v < graph->var_count; v++)
-        if (graph->var_grads[v] == tensor)
-            exec->on_grad(v, exec->on_grad_arg);
+    if (exec->grad_vars[tensor] != GRAPH_NONE)
+        exec->on_grad(exec->grad_vars[tensor], exec->on_grad_arg);
 }
 
 enum err_code exec_train(struct exec *exec, uint64_t step, const struct batch *batch,

@@ -199,7 +199,7 @@ static enum err_code run_reorder(struct cpu_device *device, struct cpu_port *por
 enum err_code cpu_port_begin(struct cpu_device *device, struct cpu_port *port,
                              const struct device_call *call, struct err *err)
 {
-    void *outer = port->is_out ? call->out[port->index] : (void *)(uintptr_t)call->in[port->index];
+    void *outer = port->is_out ? call->out[port->index] : (void *)call->in[port->index];
     port->address = port->reorder ? (char *)call->scratch + port->inner_offset : outer;
     if (!port->is_out && port->reorder)
         return run_reorder(device, port, outer, call, err);
@@ -211,7 +211,7 @@ enum err_code cpu_port_convert(struct cpu_device *device, struct cpu_port *port,
 {
     ASSERT(!port->is_out && port->reorder);
     port->address = to;
-    return run_reorder(device, port, (void *)(uintptr_t)call->in[port->index], call, err);
+    return run_reorder(device, port, (void *)call->in[port->index], call, err);
 }
 
 enum err_code cpu_port_end(struct cpu_device *device, struct cpu_port *port,

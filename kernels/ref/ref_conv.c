@@ -59,8 +59,9 @@ void ref_conv(const struct ref_call *c_)
     const double *w = c_->in[1];
     const double *b = c_->in[2];
     double *y = c_->out[0];
-    for (int64_t k = 0; k < d.n * d.o * d.oh * d.ow; k++)
-        y[k] = b ? b[k / (d.oh * d.ow) % d.o] : 0.0;
+    for (int64_t k = 0; k < d.n * d.o; k++)
+        for (int64_t at = 0; at < d.oh * d.ow; at++)
+            y[k * d.oh * d.ow + at] = b ? b[k % d.o] : 0.0;
     FOR_EACH_TERM(d, { y[yi] += x[xi] * w[wi]; })
 }
 
@@ -86,6 +87,7 @@ void ref_conv_grad_weights(const struct ref_call *c_)
     if (!db)
         return;
     memset(db, 0, (size_t)d.o * sizeof(*db));
-    for (int64_t k = 0; k < d.n * d.o * d.oh * d.ow; k++)
-        db[k / (d.oh * d.ow) % d.o] += dy[k];
+    for (int64_t k = 0; k < d.n * d.o; k++)
+        for (int64_t at = 0; at < d.oh * d.ow; at++)
+            db[k % d.o] += dy[k * d.oh * d.ow + at];
 }

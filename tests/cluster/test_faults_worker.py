@@ -18,6 +18,12 @@ def hook(point, step):
     return {"STEADFAST_WORKER_KILL": f"{point}:{step}"}
 
 
+def attached(c, name, pid, than=-1):
+    """The member once it is attached as this process, in a session newer than another; else None."""
+    m = c.member(name)
+    return m if m and m["state"] == "attached" and m["pid"] == pid and m["session"] != than else None
+
+
 @test(limit_s=90)
 def a_worker_killed_before_during_and_after_its_push_twenty_times_leaves_exact_counts():
     step = 10
@@ -31,7 +37,7 @@ def a_worker_killed_before_during_and_after_its_push_twenty_times_leaves_exact_c
             assert status == -signal.SIGKILL, f"kill {kill + 1}: status {status}"
             s = c.status(job)
             assert s["state"] == "running", f"after kill {kill + 1}: {brief(s)}"
-            assert s["steps"]["acknowledged"] <= step, f"step {step} was acknowledged before its worker died: {brief(s)}"
+            assert s["steps"]["acknowledged"] <= step, f"step {step} was acknowledged: {brief(s)}"
             duplicates += {"before_push": 0, "during_push": 1, "after_push": 2}[point]
             step += 15
             again = hook(POINTS[(kill + 1) % len(POINTS)], step) if kill + 1 < KILLS else None
@@ -72,36 +78,50 @@ def the_steps_of_a_dead_worker_go_to_another_when_its_lease_is_over():
 
 
 @test(limit_s=60)
-def a_worker_frozen_past_its_lease_is_refused_and_rejoins_as_a_new_incarnation():
-    with Cluster(ps=2, workers=1, worker_args="--fake-script=step_us=2000", coordinator_args=lease_args(),
-                 start=False) as c:
-        c.up(env=hook("stop_before_push", 30))
+def the_late_push_of_a_frozen_worker_is_refused_and_it_rejoins_as_a_new_incarnation():
+    # Frozen with a gradient in its hands. The wire to the coordinator is held meanwhile, so that the push is what
+    # happens first when it wakes, not the news that its lease is over.
+    with Cluster(ps=2, workers=1, worker_args="--fake-script=step_us=2000", coordinator_args=lease_args()) as c:
+        wire = c.wire_to(c.coordinator())
+        c.stop_daemon("workerd-0")
+        c.set_args("workerd-0", coordinator=wire.address)
+        c.start_daemon("workerd-0", env=hook("stop_before_push", 30))
         job = c.submit(synthetic("mlp", steps=1500))
-        before = c.member("worker:0")
         pid = c.pid("workerd-0")
-        assert before["pid"] == pid, before
+        before = wait_until(lambda: attached(c, "worker:0", pid), 10, "worker:0 is there")
         wait_until(lambda: is_stopped(pid), 20, "the worker freezes at step 30")
+        wire.hold()
         wait_until(lambda: c.member("worker:0")["state"] == "lost", 10, lambda: f"it is lost: {c.member('worker:0')}")
         c.add_worker("second")
-        c.wait_acked(job, 60)  # the frozen step and later ones are somebody else's now
-        s = c.status(job)
-        assert s["steps"]["reissued"] > 0, brief(s)
-        refused = s["duplicates_refused"]
+        s = c.wait_acked(job, 60)  # the frozen step and later ones are somebody else's now
+        assert s["state"] == "running" and s["steps"]["reissued"] > 0, brief(s)
+        assert "fenced" not in c.log("workerd-0"), "it was refused before it woke"
         c.go_on("workerd-0")
-        s = c.wait_status(job, lambda x: x["duplicates_refused"] > refused or x["state"] in ENDED, 10,
-                          "the late push is refused")
-        assert s["duplicates_refused"] > refused, f"want more than {refused}: {brief(s)}"
-
-        def back():
-            m = c.member("worker:0")
-            return m if m["state"] == "attached" and m["session"] != before["session"] else None
-
-        after = wait_until(back, 10, lambda: f"worker:0 rejoins: {c.member('worker:0')}")
-        assert after["pid"] == pid, after
+        wait_until(lambda: "was fenced" in c.log("workerd-0"), 10, "the late push is refused")
+        c.wait_status(job, lambda x: x["duplicates_refused"] > 0, 10, "the refusal is counted")
+        wire.release()
+        after = wait_until(lambda: attached(c, "worker:0", pid, than=before["session"]), 10,
+                           lambda: f"worker:0 rejoins: {c.member('worker:0')}")
         assert after["incarnation"] > before["incarnation"], (before, after)
-        wait_until(lambda: c.member("worker:0")["steps_done"] > before["steps_done"] or c.status(job)["state"] in ENDED,
-                   10, "it works again")
         assert_exact(c.wait_end(job), total=1500, shards=2)
+
+
+@test(limit_s=60)
+def a_worker_frozen_past_its_lease_gets_steps_again_when_it_wakes():
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000", coordinator_args=lease_args()) as c:
+        job = c.submit(synthetic("mlp", steps=4000))
+        c.wait_acked(job, 100)
+        before = c.member("worker:0")
+        c.pause("workerd-0")
+        wait_until(lambda: c.member("worker:0")["state"] == "lost", 10, lambda: f"it is lost: {c.member('worker:0')}")
+        c.go_on("workerd-0")
+        after = wait_until(lambda: attached(c, "worker:0", before["pid"], than=before["session"]), 10,
+                           lambda: f"worker:0 rejoins: {c.member('worker:0')}")
+        assert after["incarnation"] > before["incarnation"], (before, after)
+        done = after["steps_done"]
+        wait_until(lambda: c.member("worker:0")["steps_done"] > done + 10, 10, lambda: f"it works: {c.cluster()}")
+        s = assert_exact(c.wait_end(job), total=4000, shards=2)
+        assert s["steps"]["reissued"] > 0, brief(s)
 
 
 @test(limit_s=40)
@@ -143,7 +163,7 @@ def a_worker_that_nobody_listed_joins_in_the_middle_and_gets_steps():
         job = c.submit(synthetic("mlp", steps=1000))
         c.wait_acked(job, 50)
         c.add_worker("late")
-        wait_until(lambda: c.member("late")["steps_done"] > 20, 20, lambda: f"it gets steps: {c.cluster()}")
+        wait_until(lambda: (c.member("late") or {}).get("steps_done", 0) > 20, 20, lambda: f"it gets steps: {c.cluster()}")
         s = assert_exact(c.wait_end(job), total=1000)
         assert s["steps"]["reissued"] == 0, brief(s)
 
@@ -163,15 +183,15 @@ def a_step_that_kills_every_worker_is_quarantined_and_named():
             for name in ("workerd-0", "workerd-1"):
                 daemon = c.daemon(name)
                 if daemon.has_ended():
-                    assert daemon.status == -signal.SIGKILL, f"{name} {daemon.said()}"
+                    assert daemon.status in (-signal.SIGKILL, None), f"{name} {daemon.said()}"
                     daemon.may_die = True
                     deaths += 1
                     c.start_daemon(name)
             s = c.status(job)
-            return s if s["steps"]["abandoned"] or s["state"] in ENDED else None
+            return s if s["state"] in ENDED else None
 
-        wait_until(look, 30, lambda: f"step 40 is given up after {deaths} deaths: {brief(c.status(job))}")
-        s = assert_exact(c.wait_end(job), total=300, abandoned=1, shards=2)
+        s = wait_until(look, 30, lambda: f"step 40 is given up after {deaths} deaths: {brief(c.status(job))}")
+        assert_exact(s, total=300, abandoned=1, shards=2)
         assert [x["step"] for x in s["abandoned_steps"]] == [40], s["abandoned_steps"]
         assert s["abandoned_steps"][0]["attempts"] == attempts, s["abandoned_steps"]
         assert "40" in s["reason"], s["reason"]

@@ -159,27 +159,26 @@ def check_notify(path, program, *args):
             daemon.wait()
 
 
-def coordinatord_says_ready_feeds_its_watchdog_and_says_stopping(_tree):
-    with tempfile.TemporaryDirectory() as path:
-        check_notify(path, "coordinatord", "--address", "127.0.0.1:0", "--port-file", path + "/port", "--state-dir",
-                     path + "/state")
-
-
-def check_member(program, role, *more):
+def check_daemon(program, *more):
     with tempfile.TemporaryDirectory() as path:
         config = os.path.join(path, "tf_config.json")
-        with open(config, "w", encoding="utf-8") as f: # nobody listens at the chief's address
+        with open(config, "w", encoding="utf-8") as f:  # nobody listens at these addresses
             f.write('{"cluster": {"chief": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "worker": ["127.0.0.1:3"]}}')
-        check_notify(path, program, "--tf-config", config, "--job_name", role, "--task_index", "0", "--address",
-                     "127.0.0.1:0", "--port-file", path + "/port", *more)
+        if program == "coordinatord":
+            more = ("--state-dir", path)
+        check_notify(path, program, "--tf-config", config, "--address", "127.0.0.1:0", "--port-file", path + "/port", *more)
+
+
+def coordinatord_says_ready_feeds_its_watchdog_and_says_stopping(_tree):
+    check_daemon("coordinatord")
 
 
 def psd_does_so_too_even_while_its_coordinator_is_away(_tree):
-    check_member("psd", "ps")
+    check_daemon("psd", "--job_name", "ps", "--task_index", "0")
 
 
 def workerd_does_so_too_even_while_its_coordinator_is_away(_tree):
-    check_member("workerd", "worker", "--device", "fake")
+    check_daemon("workerd", "--job_name", "worker", "--task_index", "0", "--device", "fake")
 
 
 TESTS = [systemd_analyze_verify_finds_nothing_to_say, the_services_are_hardened,

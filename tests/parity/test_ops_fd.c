@@ -209,6 +209,19 @@ TEST(a_variable_used_twice_and_a_sum_of_branches_have_right_gradients)
     case_done(&c);
 }
 
+TEST(two_variables_with_one_gradient_have_a_tensor_each)
+{
+    struct op_case c;
+    case_init(&c, DTYPE_F64, VALUES_NORMAL, 3, 6);
+    size_t x = case_input(&c, DIMS(DIM_BATCH, 4));
+    size_t a = case_var(&c, "a", DIMS(4, 5));
+    size_t b = case_var(&c, "b", DIMS(4, 5));
+    size_t sum = case_node(&c, OP_ADD, NULL, (size_t[]){a, b}, 2, 1)[0];
+    close_with_loss(&c, case_node(&c, OP_GEMM, NULL, (size_t[]){x, sum}, 2, 1)[0]);
+    CHECK(c.graph->var_grads[0] != c.graph->var_grads[1]);
+    case_done(&c);
+}
+
 static void check_model(const char *name, uint64_t side, uint64_t stride)
 {
     struct err err = {0};

@@ -22,14 +22,13 @@ enum sim_bug {
     SIM_BUG_NONE,
     SIM_BUG_SERVER_FORGETS_MARKS,  /* applies and sometimes does not mark */
     SIM_BUG_SERVER_LOSES_UPDATE,   /* answers "applied" and sometimes did not */
-    SIM_BUG_SERVER_IGNORES_FENCES, /* takes pushes of any generation */
+    SIM_BUG_CKPT_LOSES_UPDATE,     /* saves a mark without its update */
     SIM_BUG_CKPT_WITHOUT_MARKS,    /* saves values, restores without the marks */
     SIM_BUG_WORKER_REPORTS_EARLY,  /* after the first shard's answer */
     SIM_BUG_LEDGER_LOSES_RECORD,   /* confirms a record that it has not written */
     SIM_BUG_LEDGER_CONFIRMS_EARLY, /* before the commit */
     SIM_BUG_STREAM_LOSES_MESSAGE,  /* without breaking */
-    SIM_BUG_WORKER_NEVER_REPORTS,  /* one step's report is forgotten for good, the step claimed as
-                                      held */
+    SIM_BUG_WORKER_NEVER_REPORTS,  /* forgets a report and claims the step as held */
     SIM_BUG_COUNT
 };
 
@@ -46,7 +45,8 @@ struct sim_options {
     uint64_t seed;
     enum sim_profile profile;
     enum sim_bug bug;
-    bool is_traced; /* every event as a line on stderr */
+    bool is_traced;   /* every event as a line on stderr */
+    bool is_recorded; /* the last events of a run that fails, as lines on stderr */
 };
 
 struct sim_result {

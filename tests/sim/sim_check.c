@@ -158,6 +158,21 @@ static void check_success(struct sim *sim, const struct sim_rows *rows)
     }
 }
 
+/* Every slice of the job's generation is on a server that is up. */
+static bool is_whole(struct sim *sim, const struct sim_rows *rows)
+{
+    uint32_t there = 0;
+    for (uint32_t i = 0; i < sim->server_count; i++) {
+        struct sim_server *server = &sim->servers[i];
+        struct sim_hold *hold = server->m.is_up ? sim_hold_of(server, rows->number) : NULL;
+        if (!hold || hold->generation != rows->generation || hold->job != rows->job)
+            continue;
+        for (uint32_t s = 0; s < rows->job->slice_count; s++)
+            there += hold->has[s];
+    }
+    return there == rows->job->slice_count;
+}
+
 void sim_check_record(struct sim *sim, const struct core_record *record)
 {
     struct sim_rows *rows = sim_rows_of(&sim->ledger.emitted, record->job);
@@ -166,6 +181,17 @@ void sim_check_record(struct sim *sim, const struct core_record *record)
             check_applied(sim, rows, rows->job->generation, step, "when recorded");
     if (record->kind == CORE_REC_STATE && record->number == CORE_JOB_SUCCEEDED)
         check_success(sim, rows);
+    if (record->kind == CORE_REC_RESET)
+        rows->was_whole_at_reset = rows->has_placement && is_whole(sim, rows);
+    if (record->kind == CORE_REC_PLACED && rows->was_whole_at_reset) {
+        uint64_t count = 0;
+        for (uint64_t step = 0; step < rows->job->steps_total; step++)
+            count += rows->acked[step];
+        if (count < rows->acked_before_reset)
+            sim_fail(sim,
+                     "%llu acknowledged steps of job %llu are thrown away and no server was lost",
+                     LL(rows->acked_before_reset - count), LL(record->job));
+    }
     if (record->kind == CORE_REC_ABANDONED && sim->options.profile == SIM_CALM)
         sim_fail(sim, "step %llu of job %llu is abandoned in calm weather", LL(record->first),
                  LL(record->job));
@@ -261,19 +287,16 @@ void sim_check_started(struct sim *sim)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* A failing step ends its job unless such steps are skipped; attempts that died with their worker
+ * count, too. */
 static bool may_fail(const struct sim_job *job)
 {
-    return job->fail_step != UINT64_MAX &&
-           (job->on_error == STEP_ERROR_ABORT || job->fail_times >= job->max_attempts);
+    return job->fail_step != UINT64_MAX && job->on_error != STEP_ERROR_SKIP;
 }
 
 static void check_evals(struct sim *sim, const struct sim_job *job,
                         const struct core_job_view *view)
 {
-    double want = 0;
-    for (uint64_t first = 0; first < job->eval_records; first += job->eval_batch)
-        want += (double)((MIN((uint64_t)job->eval_batch, job->eval_records - first) + 1) / 2);
-    want /= (double)MAX(job->eval_records, (uint64_t)1);
     uint64_t epochs = (job->steps_total + job->steps_per_epoch - 1) / job->steps_per_epoch;
     uint64_t seen = 0;
     for (size_t i = 0; i < view->eval_count; i++) {
@@ -282,13 +305,21 @@ static void check_evals(struct sim *sim, const struct sim_job *job,
             sim_fail(sim, "job %llu has epoch %u evaluated twice, or has no such epoch",
                      LL(view->job), eval->epoch);
         seen |= 1ull << eval->epoch;
+        double want = 0;
+        for (uint64_t first = 0; first < job->eval_records; first += job->eval_batch) {
+            uint64_t examples = MIN((uint64_t)job->eval_batch, job->eval_records - first);
+            want += (double)((examples + eval->epoch - 1) / 2 % (examples + 1));
+        }
+        want /= (double)MAX(job->eval_records, (uint64_t)1);
         if (fabs(eval->accuracy - want) > 1e-9 || fabs(eval->loss - 1) > 1e-9)
             sim_fail(sim, "epoch %u of job %llu has accuracy %g and loss %g, want %g and 1",
                      eval->epoch, LL(view->job), eval->accuracy, eval->loss, want);
     }
-    if (!job->eval_records || job->was_restored)
+    if (!job->eval_records || job->was_restored || job->may_miss_evals)
         return;
-    for (uint64_t epoch = 1; epoch <= epochs; epoch++)
+    /* A coordinator that died while it evaluated cannot go back to that version; the last one it
+     * can. */
+    for (uint64_t epoch = sim->result.restarts ? epochs : 1; epoch <= epochs; epoch++)
         if (!(seen & (1ull << epoch)))
             sim_fail(sim, "job %llu succeeded and epoch %llu was not evaluated", LL(view->job),
                      LL(epoch));

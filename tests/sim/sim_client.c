@@ -60,7 +60,9 @@ static void draw_training(struct sim *sim, struct sim_job *job)
 {
     static const char *const policies[] = {"abort", "retry", "skip"};
     uint32_t batch = (uint32_t)sim_between(sim, 1, 8);
-    job->records = sim_between(sim, 1, 40) * batch - sim_below(sim, batch);
+    bool is_long = sim_chance(sim, 10); /* long enough for marks to be pruned on the way */
+    uint64_t batches = is_long ? sim_between(sim, 400, 1500) : sim_between(sim, 1, 40);
+    job->records = batches * batch - sim_below(sim, batch);
     uint64_t shuffle = sim_chance(sim, 300) ? 0 : sim_between(sim, 1, job->records + 8);
     job->epochs = (uint32_t)sim_between(sim, 1, 4);
     struct data_order order;
@@ -275,6 +277,7 @@ void sim_faults_draw(struct sim *sim)
     rates->answer_lost = sim_chance(sim, 500) ? (uint32_t)sim_below(sim, 100) : 0;
     rates->push_late = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 60) : 0;
     rates->ckpt_fails = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 400) : 0;
+    rates->slow = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 200) : 0;
     rates->snapshot_fails = sim_chance(sim, 300) ? (uint32_t)sim_below(sim, 400) : 0;
 }
 
@@ -348,17 +351,13 @@ static void next_fault(struct sim *sim, const struct sim_event *event)
     sim_again(sim, event, sim->now_ns + sim_below(sim, 2 * sim->rates.fault_ns) + 1);
 }
 
-/* From here on nothing bad happens any more, except what the jobs bring with them. */
+/* From here on nothing bad begins any more, except what the jobs bring with them. */
 static void heal(struct sim *sim, const struct sim_event *event)
 {
     (void)event;
     sim_trace(sim, "the faults end");
     sim->is_healed = true;
     sim->ledger.stuck_until_ns = 0;
-    for (uint32_t i = 0; i < sim->worker_count; i++)
-        sim->workers[i].m.frozen_ns = MIN(sim->workers[i].m.frozen_ns, sim->now_ns + NS_PER_MS);
-    for (uint32_t i = 0; i < sim->server_count; i++)
-        sim->servers[i].m.frozen_ns = MIN(sim->servers[i].m.frozen_ns, sim->now_ns + NS_PER_MS);
 }
 
 void sim_faults_begin(struct sim *sim)

@@ -17,6 +17,8 @@ struct answer { /* of the shell's own work: plans and checkpoint folders */
     enum err_code code;
     const char *text;
     uint64_t core_life;
+    bool is_done;
+    struct answer *next; /* publications under way */
 };
 
 static void wake(struct sim *sim, const struct sim_event *event)
@@ -66,8 +68,12 @@ static void planned(struct sim *sim, const struct sim_event *event)
         return;
     answer->plan->next = sim->plans;
     sim->plans = answer->plan;
+    const struct sim_plan *plan = answer->plan;
+    uint32_t slice_counts[SIM_SERVERS_MAX] = {0};
+    for (uint32_t s = 0; s < plan->job->slice_count; s++)
+        slice_counts[plan->slots[plan->slice_slot[s]].server]++;
     SIM_CORE(sim, core_on_planned(sim->core, sim->now_ns, answer->number, answer->generation,
-                                  ERR_OK, "", answer->plan->slot_count));
+                                  ERR_OK, "", slice_counts));
 }
 
 static uint32_t slot_for(struct sim_plan *plan, uint32_t server, uint32_t shard)
@@ -150,7 +156,10 @@ static struct answer *answer_later(struct sim *sim, const struct core_act *act, 
                               .generation = act->generation,
                               .core_life = sim->core_life};
     uint64_t took_ns = sim_between(sim, 1, 20) * NS_PER_MS;
-    sim_at(sim, sim->now_ns + took_ns, run, answer, NULL, 0, 0);
+    if (!sim->is_healed && sim_chance(sim, sim->rates.slow))
+        took_ns += sim_below(sim, 2000) * NS_PER_MS;
+    sim->disk_ns = MAX(sim->disk_ns, sim->now_ns) + took_ns; /* one thread: in order */
+    sim_at(sim, sim->disk_ns, run, answer, NULL, 0, 0);
     return answer;
 }
 
@@ -214,13 +223,8 @@ static void begun(struct sim *sim, const struct sim_event *event)
                                      code, code == ERR_OK ? "" : "the folder cannot be made"));
 }
 
-static void published(struct sim *sim, const struct sim_event *event)
+static enum err_code publish(struct sim *sim, struct sim_ckpt *ckpt)
 {
-    struct answer *answer = event->p;
-    bool is_over = !sim->core || answer->core_life != sim->core_life;
-    if (is_over && sim_chance(sim, 500))
-        return; /* the crash came before the rename; else after it, and nobody was told */
-    struct sim_ckpt *ckpt = answer->ckpt;
     enum err_code code = ERR_OK;
     if (!sim->is_healed && sim_chance(sim, sim->rates.ckpt_fails))
         code = ERR_IO;
@@ -229,14 +233,30 @@ static void published(struct sim *sim, const struct sim_event *event)
     if (code == ERR_OK) {
         sim_check_ckpt(sim, ckpt);
         ckpt->is_published = true;
-        ckpt->serial = ++sim->next_serial;
     }
-    sim_trace(sim, "checkpoint %s published: %s%s", ckpt->path, err_name(code),
-              is_over ? ", unnoticed" : "");
-    if (!is_over)
-        SIM_CORE(sim, core_on_ckpt_published(
-                          sim->core, sim->now_ns, answer->number, answer->ckpt_number, code,
-                          code == ERR_OK ? "" : "the folder cannot be renamed", ckpt->path));
+    sim_trace(sim, "checkpoint %s published: %s", ckpt->path, err_name(code));
+    return code;
+}
+
+static void published(struct sim *sim, const struct sim_event *event)
+{
+    struct answer *answer = event->p;
+    if (!sim->core || answer->core_life != sim->core_life)
+        return;
+    answer->is_done = true;
+    enum err_code code = publish(sim, answer->ckpt);
+    SIM_CORE(sim, core_on_ckpt_published(
+                      sim->core, sim->now_ns, answer->number, answer->ckpt_number, code,
+                      code == ERR_OK ? "" : "the folder cannot be renamed", answer->ckpt->path));
+}
+
+/* The coordinator dies: of the folders about to be renamed some are, and nobody was told. */
+static void publish_on_crash(struct sim *sim)
+{
+    for (struct answer *answer = sim->publishing; answer; answer = answer->next)
+        if (!answer->is_done && sim_chance(sim, 500))
+            publish(sim, answer->ckpt);
+    sim->publishing = NULL;
 }
 
 static struct ranges copy_ranges(const struct ranges *set)
@@ -248,6 +268,8 @@ static struct ranges copy_ranges(const struct ranges *set)
 static void publish_later(struct sim *sim, const struct core_act *act)
 {
     struct answer *answer = answer_later(sim, act, published);
+    answer->next = sim->publishing;
+    sim->publishing = answer;
     answer->ckpt = find_number(sim, answer->job->ckpt_dir, act->number, false);
     struct core_job_view view;
     if (!answer->ckpt || !core_job_view(sim->core, sim->now_ns, act->job, &view))
@@ -257,9 +279,12 @@ static void publish_later(struct sim *sim, const struct core_act *act)
     answer->ckpt->abandoned = copy_ranges(view.abandoned_set);
 }
 
-static void abort_ckpt(struct sim *sim, const struct core_act *act)
+static void aborted(struct sim *sim, const struct sim_event *event)
 {
-    struct sim_ckpt *ckpt = find_number(sim, job_with_dir(sim, act)->ckpt_dir, act->number, false);
+    struct answer *answer = event->p;
+    if (!sim->core || answer->core_life != sim->core_life)
+        return;
+    struct sim_ckpt *ckpt = find_number(sim, answer->job->ckpt_dir, answer->ckpt_number, false);
     for (struct sim_ckpt **at = &sim->ckpts; ckpt && *at; at = &(*at)->next) {
         if (*at == ckpt) {
             *at = ckpt->next;
@@ -277,7 +302,8 @@ static void send_act(struct sim *sim, const struct core_act *act, struct sim_msg
         sim_fail(sim, "action %d goes to stream %llu, which never was", (int)act->kind,
                  (unsigned long long)act->conn);
     if (conn->is_closed)
-        sim_fail(sim, "action %d goes to %s after its stream was ended", (int)act->kind, conn->member->name);
+        sim_fail(sim, "action %d goes to %s after its stream was ended", (int)act->kind,
+                 conn->member->name);
     sim_send_down(sim, conn, &msg);
 }
 
@@ -419,7 +445,7 @@ static void carry_out(struct sim *sim, const struct core_act *act)
         publish_later(sim, act);
         break;
     case CORE_ACT_ABORT_CKPT:
-        abort_ckpt(sim, act);
+        answer_later(sim, act, aborted);
         break;
     case CORE_ACT_REPLY:
         hold_reply(sim, act);
@@ -508,6 +534,8 @@ void sim_coord_crash(struct sim *sim)
         return;
     sim_trace(sim, "coordinator is gone, %zu records with it", sim_ledger_backlog(sim));
     sim->result.restarts++;
+    publish_on_crash(sim);
+    sim->disk_ns = 0;
     core_free(sim->core);
     sim->core = NULL;
     sim->replies = NULL;

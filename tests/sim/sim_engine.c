@@ -15,6 +15,7 @@
 #define SETTLE_NS                                                                                  \
     (3 * NS_PER_S) /* after the last job: acknowledgements and drops are still on their way */
 #define EVENTS_MAX 20000000u
+#define LAST_LINES 30 /* the runner of tests shows forty lines of stderr */
 
 /* ---- memory: chunks that are kept from run to run
  * ------------------------------------------------ */
@@ -121,6 +122,8 @@ bool sim_chance(struct sim *sim, uint32_t per_mille)
 /* ---- words ----------------------------------------------------------------------------------- */
 
 static const struct sim_options *running;
+static char last_lines[LAST_LINES][240]; /* of a recorded run */
+static size_t last_count;
 
 const struct sim_options *sim_running(void)
 {
@@ -149,7 +152,17 @@ void sim_say(struct sim *sim, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line + n, sizeof(line) - (size_t)n, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "%s\n", line);
+    if (sim->options.is_traced)
+        fprintf(stderr, "%s\n", line);
+    else
+        snprintf(last_lines[last_count++ % LAST_LINES], sizeof(last_lines[0]), "%s", line);
+}
+
+static void print_last_lines(void)
+{
+    size_t first = last_count > LAST_LINES ? last_count - LAST_LINES : 0;
+    for (size_t i = first; i < last_count; i++)
+        fprintf(stderr, "%s\n", last_lines[i % LAST_LINES]);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -288,10 +301,13 @@ void sim_run(const struct sim_options *options, struct sim_result *ret_result)
     sim->options = *options;
     sim->key = rand_key(options->seed, RAND_TEST, options->profile, 7);
     running = &sim->options;
+    last_count = 0;
     if (setjmp(sim->fail_jump) == 0)
         run_events(sim);
     core_free(sim->core);
     free(sim->heap);
     *ret_result = sim->result;
+    if (sim->result.is_failed && sim->options.is_recorded)
+        print_last_lines();
     running = NULL;
 }

@@ -27,7 +27,7 @@ enum {
     SIM_SLOTS_MAX = SIM_SERVERS_MAX * SIM_SHARDS_MAX,
     SIM_SLICES_MAX = 6, /* of a job */
     SIM_JOBS_MAX = 4,
-    SIM_PINS_MAX = 8,
+    SIM_PINS_MAX = LIMIT_PINS,
     SIM_REQUESTS_MAX = 256,
     SIM_HELD_MAX = 2 * LIMIT_CREDIT_MAX,
     SIM_PROCESSES_MAX = 512, /* fenced sessions that a server remembers */
@@ -71,6 +71,7 @@ struct sim_job {
 
     bool is_cancelled;   /* asked for */
     bool was_restored;   /* from a checkpoint */
+    bool may_miss_evals; /* a server took longer to pin than its order allows */
     uint64_t generation; /* of the last plan */
     uint8_t *told;       /* steps whose acknowledgement was confirmed durable, in this history */
     uint64_t *durable_generation; /* of each step: the newest in which its acknowledgement reached
@@ -100,7 +101,6 @@ struct sim_ckpt {
     const char *path;
     uint64_t number;
     bool is_published;
-    uint64_t serial;                /* of publication */
     uint8_t *count[SIM_SLICES_MAX]; /* NULL: that slice was not cut yet */
     uint8_t *mark[SIM_SLICES_MAX];
     uint64_t watermark[SIM_SLICES_MAX];
@@ -261,8 +261,10 @@ struct sim_rows { /* a job in the tables */
     const char *servers;
     uint64_t reissues;
     uint64_t images;
-    uint8_t *acked;     /* one byte a step */
-    uint8_t *abandoned; /* likewise */
+    uint8_t *acked; /* one byte a step */
+    uint64_t acked_before_reset;
+    bool was_whole_at_reset; /* every slice was there when the core began anew */
+    uint8_t *abandoned;      /* likewise */
     struct core_record *evals;
     size_t eval_count;
     struct core_record *ckpts;
@@ -317,6 +319,7 @@ struct sim_rates { /* per mille unless said */
     uint32_t push_late;
     uint32_t ckpt_fails;
     uint32_t snapshot_fails;
+    uint32_t slow;     /* answers of servers and of the shell's disk */
     uint64_t fault_ns; /* mean time between faults; 0: none */
     uint32_t faults;   /* bit set of enum sim_fault */
 };
@@ -355,7 +358,8 @@ struct sim {
     uint32_t job_count;
     struct sim_plan *plans;
     struct sim_ckpt *ckpts;
-    uint64_t next_serial;
+    struct answer *publishing; /* sim_coord.c */
+    uint64_t disk_ns;          /* when the shell's disk thread is through with what it has */
     struct sim_ledger ledger;
     struct sim_request requests[SIM_REQUESTS_MAX];
     size_t request_count;
@@ -386,7 +390,7 @@ _Noreturn void sim_fail(struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3)
 void sim_say(struct sim *sim, const char *fmt, ...) PRINTF_LIKE(2, 3);
 #define sim_trace(sim, ...)                                                                        \
     do {                                                                                           \
-        if ((sim)->options.is_traced)                                                              \
+        if ((sim)->options.is_traced || (sim)->options.is_recorded)                                \
             sim_say(sim, __VA_ARGS__);                                                             \
     } while (0)
 

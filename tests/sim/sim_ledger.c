@@ -62,6 +62,14 @@ static void add_job(struct sim *sim, struct sim_tables *tables, const struct cor
     };
 }
 
+static uint64_t count_acked(const struct sim_rows *rows)
+{
+    uint64_t count = 0;
+    for (uint64_t step = 0; step < rows->job->steps_total; step++)
+        count += rows->acked[step];
+    return count;
+}
+
 /* The strings of the record live in the arena. */
 static void apply(struct sim *sim, struct sim_tables *tables, const struct core_record *r)
 {
@@ -86,6 +94,7 @@ static void apply(struct sim *sim, struct sim_tables *tables, const struct core_
         rows->servers = r->text;
         break;
     case CORE_REC_RESET:
+        rows->acked_before_reset = count_acked(rows);
         memset(rows->acked, 0, total);
         memset(rows->abandoned, 0, total);
         rows->eval_count = 0;

@@ -142,7 +142,7 @@ static enum err_code take_push(struct sim *sim, struct sim_server *server,
     bool is_fenced = hold->generation != ticket->generation;
     for (size_t i = 0; i < server->fenced_count; i++)
         is_fenced = is_fenced || server->fenced[i] == session;
-    if (is_fenced && sim->options.bug != SIM_BUG_SERVER_IGNORES_FENCES) {
+    if (is_fenced) {
         hold->fenced[shard]++;
         return ERR_STALE;
     }
@@ -293,21 +293,21 @@ static enum err_code snapshot(struct sim *sim, struct sim_hold *hold, uint64_t n
             ckpt->count[s] = sim_copy(hold->slices[s].count, hold->job->steps_total);
             ckpt->mark[s] = sim_copy(hold->slices[s].mark, hold->job->steps_total);
             ckpt->watermark[s] = hold->watermark[s];
+            if (sim->options.bug == SIM_BUG_CKPT_LOSES_UPDATE)
+                ckpt->count[s][sim_below(sim, hold->job->steps_total)] = 0;
         }
         return ERR_OK;
     }
     return ERR_IO; /* the directory is gone */
 }
 
-static enum err_code pin(struct sim *sim, struct sim_server *server, struct sim_hold *hold,
-                         uint64_t number)
+static enum err_code pin(struct sim_hold *hold, uint64_t number)
 {
     for (size_t i = 0; i < hold->pin_count; i++)
         if (hold->pins[i] == number)
             return ERR_OK;
     if (hold->pin_count == SIM_PINS_MAX)
-        sim_fail(sim, "%s: job %llu has %zu versions pinned and gets one more", server->m.name,
-                 (unsigned long long)hold->number, hold->pin_count);
+        return ERR_FULL;
     hold->pins[hold->pin_count++] = number;
     return ERR_OK;
 }
@@ -371,7 +371,7 @@ static enum err_code carry_out(struct sim *sim, struct sim_server *server,
             hold->watermark[s] = MAX(hold->watermark[s], msg->number);
         return ERR_OK;
     case CORE_ACT_PIN:
-        return pin(sim, server, hold, msg->number);
+        return pin(hold, msg->number);
     case CORE_ACT_MARKS:
         return ERR_OK;
     default:
@@ -418,5 +418,13 @@ void sim_server_message(struct sim *sim, struct sim_server *server, const struct
     bool is_slow = msg->act == CORE_ACT_SNAPSHOT || msg->act == CORE_ACT_CREATE;
     uint64_t took_ns =
         is_slow ? sim_between(sim, 1, 60) * NS_PER_MS : sim_below(sim, 500) * NS_PER_US;
+    if (!sim->is_healed && sim_chance(sim, sim->rates.slow)) {
+        /* Past the order's deadline too, save for the making: a job may end for that. */
+        uint64_t most_ms = msg->act == CORE_ACT_CREATE ? 800 : 2 * sim->config.order_deadline_ms;
+        took_ns += sim_below(sim, most_ms) * NS_PER_MS;
+        struct sim_hold *hold = sim_hold_of(server, msg->job);
+        if (msg->act == CORE_ACT_PIN && hold)
+            hold->job->may_miss_evals = true;
+    }
     sim_at(sim, sim->now_ns + took_ns, order_done, done, NULL, 0, 0);
 }

@@ -128,7 +128,8 @@ static void report(struct sim *sim, struct sim_attempt *attempt, enum core_outco
     if (outcome == CORE_DONE && ticket->ref.kind == CORE_EVAL && job) {
         uint64_t first = ticket->ref.step * job->eval_batch;
         made.examples = (uint32_t)MIN((uint64_t)job->eval_batch, job->eval_records - first);
-        made.correct = (made.examples + 1) / 2;
+        made.correct =
+            (made.examples + ticket->epoch) / 2 % (made.examples + 1); /* of this epoch only */
         made.loss = made.examples;
     } else if (outcome == CORE_DONE) {
         made.examples = 1;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc_fixture: a loop, an env, a server and a channel to it in one process; for the rpc tests only.
- */
+/* rpc_fixture: a loop, an env, a server and a channel to it in one process; for tests of rpc. */
 #ifndef TESTS_UNIT_RPC_FIXTURE_H
 #define TESTS_UNIT_RPC_FIXTURE_H
 
@@ -141,7 +140,7 @@ UNUSED static void fx_submit(const char *text, uint32_t timeout_ms, enum rpc_whe
 {
     struct err err;
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
-    request.spec_json = (char *)(uintptr_t)text;
+    request.spec_json = (char *)text;
     struct rpc_out out = {.message = &request.base};
     struct rpc_call_options options = {.timeout_ms = timeout_ms, .where = where};
     CHECK_OK(
@@ -151,7 +150,7 @@ UNUSED static void fx_submit(const char *text, uint32_t timeout_ms, enum rpc_whe
 UNUSED static void fx_reply_submit(struct rpc_call *call, const char *text, uint64_t number)
 {
     Steadfast__V1__SubmitReply reply = STEADFAST__V1__SUBMIT_REPLY__INIT;
-    reply.name = (char *)(uintptr_t)text;
+    reply.name = (char *)text;
     reply.job = number;
     rpc_reply(call, &(struct rpc_out){.message = &reply.base});
 }

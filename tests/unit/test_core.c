@@ -93,7 +93,7 @@ static void drain(struct story *story)
         }
         if (planned_job)
             core_on_planned(story->core, story->now_ns, planned_job, planned_generation, ERR_OK,
-                            NULL, 1);
+                            NULL, (const uint32_t[LIMIT_SERVERS]){1, 1});
     }
 }
 
@@ -294,6 +294,42 @@ TEST(a_failing_step_is_tried_again_and_then_fails_the_job_with_its_words)
     struct core_job_view view = view_of(story, job);
     CHECK(view.state == CORE_JOB_FAILED);
     CHECK(strstr(view.reason, "step 0 failed 5 times, last on worker:0: CORRUPT: as scripted"));
+    end(story);
+}
+
+TEST(a_step_that_kills_is_tried_alone_so_that_its_neighbours_are_not_given_up)
+{
+    struct story *story = begin(0);
+    uint64_t poison = 2;
+    uint64_t deaths = 0;
+    uint64_t conn = 1;
+    hello(story, conn, CORE_WORKER, "worker:0", conn);
+    uint64_t job = submit(story, noop_json, 0);
+    while (view_of(story, job).state == CORE_JOB_RUNNING) {
+        CHECK(story->ticket_count > 0 && deaths < 10);
+        struct core_ticket ticket = story->tickets[0];
+        bool is_next = story->ticket_count > 1 && story->tickets[1].ref.step == poison;
+        if (ticket.ref.step != poison && !is_next) { /* step 1 is still being pushed when 2 kills */
+            memmove(story->tickets, story->tickets + 1, --story->ticket_count * sizeof(ticket));
+            report(story, conn, &ticket, CORE_DONE);
+            written(story);
+            continue;
+        }
+        deaths++;
+        story->ticket_count = 0;
+        hello(story, conn + 1, CORE_WORKER, "worker:0", conn + 1);
+        conn++;
+        if (deaths == 2 ||
+            (deaths >= 4 && deaths < 7)) /* twice blamed: first the neighbour, then the culprit */
+            CHECK_U64(story->ticket_count, 1);
+    }
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_SUCCEEDED);
+    CHECK_U64(view.acknowledged, 99);
+    CHECK_U64(view.abandoned_count, 1);
+    CHECK_U64(view.abandoned_steps[0].step, poison);
+    CHECK_U64(view.abandoned_steps[0].attempts, 5);
+    CHECK_U64(deaths, 7); /* two that a neighbour was blamed for */
     end(story);
 }
 

@@ -10,6 +10,7 @@
 static struct err err;
 
 #define SIDE     12
+#define PIXELS   ((size_t)SIDE * SIDE)
 #define CLASSES  5
 #define EXAMPLES 64
 
@@ -17,7 +18,7 @@ static struct err err;
 struct fixture {
     struct graph *graph;
     struct exec *exec;
-    float images[EXAMPLES * SIDE * SIDE];
+    float images[EXAMPLES * PIXELS];
     int32_t labels[EXAMPLES];
     float **vars;
     float **grads;
@@ -43,8 +44,8 @@ static void fixture_init(struct fixture *f, const char *model, const char *devic
     open_exec(f, device);
     for (size_t i = 0; i < EXAMPLES; i++) {
         f->labels[i] = (int32_t)(rand_u64(rand_key(1, RAND_TEST, 0, 0), i) % CLASSES);
-        for (size_t p = 0; p < SIDE * SIDE; p++)
-            f->images[i * SIDE * SIDE + p] =
+        for (size_t p = 0; p < PIXELS; p++)
+            f->images[i * PIXELS + p] =
                 rand_normal(rand_key(2, RAND_TEST, (uint64_t)f->labels[i], 0), p) +
                 0.5f * rand_normal(rand_key(3, RAND_TEST, i, 0), p);
     }
@@ -87,7 +88,7 @@ static enum err_code step(struct fixture *f, uint64_t number, uint32_t first, ui
                           float *ret_loss)
 {
     struct batch batch = {
-        .count = count, .images = f->images + first * SIDE * SIDE, .labels = f->labels + first};
+        .count = count, .images = f->images + first * PIXELS, .labels = f->labels + first};
     f->order_count = 0;
     return exec_train(f->exec, number, &batch, (const float *const *)f->vars, f->grads, on_grad, f,
                       ret_loss, &err);
@@ -229,6 +230,31 @@ TEST(a_step_repeated_gives_the_same_bits)
     fixture_done(&again);
 }
 
+TEST(two_threads_repeat_their_bits)
+{
+    struct fixture f;
+    struct fixture again;
+    struct exec_options options = {.device = "cpu", .threads = 2, .max_batch = EXAMPLES};
+    float loss[2] = {0};
+    fixture_init(&f, "lenet", "cpu");
+    fixture_init(&again, "lenet", "cpu");
+    exec_free(f.exec);
+    exec_free(again.exec);
+    CHECK_OK(exec_new(f.graph, &options, &f.exec, &err));
+    CHECK_OK(exec_new(again.graph, &options, &again.exec, &err));
+    for (uint64_t s = 0; s < 3; s++) {
+        CHECK_OK(step(&f, s, 0, 30, &loss[0]));
+        CHECK_OK(step(&again, s, 0, 30, &loss[1]));
+        CHECK(loss[0] == loss[1]);
+        for (size_t v = 0; v < f.var_count; v++)
+            CHECK(memcmp(f.grads[v], again.grads[v], f.elements[v] * sizeof(float)) == 0);
+        descend(&f, 0.02f);
+        descend(&again, 0.02f);
+    }
+    fixture_done(&f);
+    fixture_done(&again);
+}
+
 TEST(more_batch_sizes_than_are_kept_give_the_same_bits)
 {
     struct fixture f;
@@ -250,12 +276,12 @@ static void check_nan(const char *model, const char *device)
     fixture_init(&f, model, device);
     float loss = 0;
     double eval_loss = 0;
-    f.images[2 * SIDE * SIDE + 77] = NAN;
+    f.images[2 * PIXELS + 77] = NAN;
     CHECK_OK(step(&f, 0, 0, 4, &loss));
     CHECK(isnan(loss));
     eval(&f, 4, &eval_loss);
     CHECK(isnan(eval_loss));
-    f.images[2 * SIDE * SIDE + 77] = 0;
+    f.images[2 * PIXELS + 77] = 0;
     CHECK_OK(step(&f, 0, 0, 4, &loss));
     CHECK(isfinite(loss));
     f.vars[1][1] = NAN; /* a bias of the first layer */
@@ -281,8 +307,7 @@ TEST(evaluation_is_the_sum_over_examples_whatever_the_batch)
     uint32_t correct = eval(&f, EXAMPLES, &whole);
     uint32_t correct_parts = 0;
     for (uint32_t i = 0; i < EXAMPLES; i += 16) {
-        struct batch batch = {
-            .count = 16, .images = f.images + i * SIDE * SIDE, .labels = f.labels + i};
+        struct batch batch = {.count = 16, .images = f.images + i * PIXELS, .labels = f.labels + i};
         double loss = 0;
         uint32_t c = 0;
         CHECK_OK(exec_eval(f.exec, &batch, (const float *const *)f.vars, &loss, &c, &err));
@@ -301,21 +326,21 @@ TEST(an_evaluation_batch_larger_than_a_chunk_counts_every_example)
 {
     struct fixture f;
     fixture_init(&f, "softmax", "cpu");
-    enum { MANY = 300 };
-    float *images = base_alloc(MANY * SIDE * SIDE * sizeof(*images));
-    int32_t labels[MANY];
+    static const uint32_t many = 300;
+    float *images = base_alloc(many * PIXELS * sizeof(*images));
+    int32_t labels[300];
     double one = 0;
     double all = 0;
-    for (size_t i = 0; i < MANY; i++) {
-        memcpy(images + i * SIDE * SIDE, f.images, SIDE * SIDE * sizeof(*images));
+    for (size_t i = 0; i < many; i++) {
+        memcpy(images + i * PIXELS, f.images, PIXELS * sizeof(*images));
         labels[i] = f.labels[0];
     }
     uint32_t correct = eval(&f, 1, &one);
-    struct batch batch = {.count = MANY, .images = images, .labels = labels};
+    struct batch batch = {.count = many, .images = images, .labels = labels};
     uint32_t correct_all = 0;
     CHECK_OK(exec_eval(f.exec, &batch, (const float *const *)f.vars, &all, &correct_all, &err));
-    CHECK_U64(correct_all, MANY * correct);
-    CHECK_NEAR(all, MANY * one, 1e-3);
+    CHECK_U64(correct_all, (uint64_t)many * correct);
+    CHECK_NEAR(all, many * one, 1e-3);
     free(images);
     fixture_done(&f);
 }

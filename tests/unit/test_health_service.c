@@ -47,7 +47,7 @@ static struct check check(const char *service)
     struct err err;
     struct check result = {0};
     Request request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-    request.service = (char *)(uintptr_t)service;
+    request.service = (char *)service;
     struct rpc_call_options options = {.timeout_ms = 5000};
     CHECK_OK(rpc_invoke(fx.channel, &health_check, &(struct rpc_out){.message = &request.base},
                         &options, on_checked, &result, &err));
@@ -91,7 +91,7 @@ static void open_watch(const char *service, struct watch *watch)
 {
     struct err err;
     Request request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-    request.service = (char *)(uintptr_t)service;
+    request.service = (char *)service;
     struct rpc_call_options options = {.timeout_ms = UINT32_MAX};
     CHECK_OK(rpc_open(fx.channel, &health_watch, &(struct rpc_out){.message = &request.base},
                       &options, on_answer, &watch->end, &watch->call, &err));

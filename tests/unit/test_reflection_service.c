@@ -58,8 +58,9 @@ static void on_response(struct rpc_ccall *call, const struct rpc_in *in, void *a
     case GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE:
         d->count = r->list_services_response->n_service;
         for (size_t i = 0; i < d->count; i++) {
-            strcat(d->names, r->list_services_response->service[i]->name);
-            strcat(d->names, " ");
+            size_t len = strlen(d->names);
+            snprintf(d->names + len, sizeof(d->names) - len, "%s ",
+                     r->list_services_response->service[i]->name);
         }
         break;
     case GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE:

@@ -228,8 +228,7 @@ TEST(random_damage_never_does_more_than_refuse)
 TEST(a_message_that_unpacks_to_many_times_its_size_is_refused_at_the_arena)
 {
     grpc_init();
-    /* MemberMessage{reports{reports: {} {} {} ...}}: two bytes become a StepReport and a pointer.
-     */
+    /* MemberMessage{reports{reports: {} {} ...}}: two bytes become a StepReport and a pointer. */
     size_t pairs = 1u << 20, len = 10 + 2 * pairs;
     AUTO_MEM uint8_t *wire = malloc(len);
     size_t at = 0;

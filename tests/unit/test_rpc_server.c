@@ -153,7 +153,7 @@ TEST(an_env_without_a_loop_serves_and_stops)
     rpc_server_add_method(fx.server, &row, on_submit, NULL);
     fx_start_server();
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
-    request.spec_json = (char *)(uintptr_t) "no loop";
+    request.spec_json = (char *)"no loop";
     ProtobufCMessage *reply;
     CHECK_OK(rpc_invoke_sync(fx.channel, &row, &(struct rpc_out){.message = &request.base}, 5000,
                              &reply, &err));
@@ -340,6 +340,29 @@ TEST(a_killed_server_is_unavailable_and_its_successor_is_found_within_a_second)
     }
     kill(pid2, SIGKILL);
     waitpid(pid2, NULL, 0);
+    fx_stop();
+}
+
+TEST(a_frozen_server_is_noticed_by_keepalive)
+{
+    struct err err;
+    int fd;
+    pid_t pid = start_child(serve_held, &fd);
+    uint16_t port;
+    char byte;
+    CHECK(read(fd, &port, sizeof(port)) == sizeof(port));
+    fx_client_start();
+    snprintf(fx.address, sizeof(fx.address), "127.0.0.1:%u", port);
+    struct rpc_channel_options options = {.keepalive_ms = 200, .keepalive_timeout_ms = 200};
+    CHECK_OK(rpc_channel_new(fx.env, fx.address, &options, &fx.channel, &err));
+    struct answer answer = {0};
+    fx_submit("x", 60000, RPC_ON_LOOP, &answer);
+    CHECK(read(fd, &byte, 1) == 1); /* the call is in its handler */
+    CHECK(kill(pid, SIGSTOP) == 0);
+    WAIT_UNTIL(answer.is_done); /* far before its deadline */
+    CHECK(answer.status.code == ERR_UNAVAILABLE);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
     fx_stop();
 }
 

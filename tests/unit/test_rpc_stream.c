@@ -171,7 +171,7 @@ static struct rpc_ccall *shared_call;
 static void *send_many(void *arg)
 {
     for (uint64_t i = 0; i < PER_THREAD; i++)
-        CHECK(send_heartbeat(shared_call, (uint64_t)(uintptr_t)arg << 32 | i, NULL, NULL) ==
+        CHECK(send_heartbeat(shared_call, *(uint32_t *)arg * (1ull << 32) + i, NULL, NULL) ==
               ERR_OK);
     return NULL;
 }
@@ -189,8 +189,11 @@ TEST(many_threads_send_on_one_call_and_each_keeps_its_order)
     CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_answer, &end,
                       &shared_call, &err));
     pthread_t threads[THREADS];
-    for (uintptr_t i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, send_many, (void *)i) == 0);
+    static uint32_t numbers[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        CHECK(pthread_create(&threads[i], NULL, send_many, &numbers[i]) == 0);
+    }
     for (size_t i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     rpc_cclose_send(shared_call);
@@ -200,6 +203,94 @@ TEST(many_threads_send_on_one_call_and_each_keeps_its_order)
         CHECK_U64(seen_next[i], PER_THREAD);
     rpc_ccall_unref(shared_call);
     fx_stop();
+}
+
+/* ---- many calls, cancelled at any moment -------------------------------------------------------
+ */
+static atomic_uint storm_begun, storm_server_ends, storm_client_ends;
+
+static void on_storm_end(struct rpc_call *call, bool was_cancelled, void *arg)
+{
+    (void)call;
+    (void)was_cancelled;
+    (void)arg;
+    storm_server_ends++;
+}
+
+static void on_storm(struct rpc_call *call, const struct rpc_in *request, void *arg)
+{
+    (void)request;
+    storm_begun++;
+    rpc_on_end(call, on_storm_end, NULL);
+    rpc_recv(call, echo_next, arg);
+}
+
+static void on_storm_ack(struct rpc_ccall *call, const struct rpc_in *in, void *arg)
+{
+    if (in)
+        rpc_crecv(call, on_storm_ack, arg);
+}
+
+static void on_storm_done(void *arg, const struct err *status, const struct rpc_in *reply)
+{
+    (void)arg;
+    (void)reply;
+    CHECK(status->code == ERR_OK || status->code == ERR_CANCELLED);
+    storm_client_ends++;
+}
+
+static void *storm(void *arg)
+{
+    uint32_t x = 1 + *(uint32_t *)arg;
+    for (int i = 0; i < 100; i++) {
+        struct err err;
+        struct rpc_ccall *call;
+        struct rpc_call_options options = {.timeout_ms = 60000,
+                                           .where = x & 1024 ? RPC_INLINE : RPC_ON_LOOP};
+        CHECK_OK(rpc_open(fx.channel, &fleet_method_attach, NULL, &options, on_storm_done, NULL,
+                          &call, &err));
+        rpc_crecv(call, on_storm_ack, NULL);
+        for (int n = 0; n < 8; n++) {
+            x = x * 1664525 + 1013904223;
+            enum err_code code = send_heartbeat(call, 0, NULL, NULL);
+            CHECK(code == ERR_OK || code == ERR_CANCELLED);
+            if (x >> 29 == 0)
+                rpc_cancel(call);
+        }
+        rpc_cclose_send(call);
+        rpc_ccall_unref(call);
+    }
+    return NULL;
+}
+
+static void check_storm(enum rpc_where where)
+{
+    fx_new_server(300);
+    struct rpc_method row = fleet_method_attach;
+    row.where = where;
+    rpc_server_add_method(fx.server, &row, on_storm, NULL);
+    fx_start_server();
+    pthread_t threads[THREADS];
+    static uint32_t numbers[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        numbers[i] = i;
+        CHECK(pthread_create(&threads[i], NULL, storm, &numbers[i]) == 0);
+    }
+    WAIT_UNTIL(storm_client_ends == THREADS * 100);
+    for (size_t i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    fx_stop();
+    CHECK_U64(storm_server_ends, storm_begun);
+}
+
+TEST(calls_that_threads_start_and_cancel_all_end_inline)
+{
+    check_storm(RPC_INLINE);
+}
+
+TEST(calls_that_threads_start_and_cancel_all_end_on_the_loop)
+{
+    check_storm(RPC_ON_LOOP);
 }
 
 /* ---- server stream: Pull --------------------------------------------------------------------- */
@@ -444,8 +535,7 @@ TEST(a_server_that_does_not_read_holds_the_sender_back)
     open_push(on_push, &call, &end);
     for (int i = 0; i < 40; i++)
         CHECK(push_chunk(call) == ERR_OK);
-    /* A hundred round trips on the same connection: ample time for whatever may move to have moved.
-     */
+    /* A hundred round trips on the same connection: time for whatever may move to have moved. */
     for (int i = 0; i < 100; i++) {
         struct answer ping = {0};
         fx_submit("", 5000, RPC_INLINE, &ping);

@@ -112,7 +112,7 @@ TEST(an_error_text_of_any_length_and_alphabet_arrives_cut_not_replaced)
 {
     static char text[60001]; /* two bytes a character, three on the wire for each byte */
     for (int i = 0; i < 30000; i++)
-        memcpy(text + 2 * i, "\xc3\xa9", 2);
+        memcpy(text + 2 * (size_t)i, "\xc3\xa9", 2);
     start_with(RPC_INLINE, fail_at_length, text);
     struct answer answer = {0};
     fx_submit("x", 5000, RPC_ON_LOOP, &answer);
@@ -224,7 +224,7 @@ TEST(a_synchronous_call_returns_a_reply_of_its_own)
     start_with(RPC_INLINE, echo, &handler_thread);
     struct err err;
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
-    request.spec_json = (char *)(uintptr_t) "sync";
+    request.spec_json = (char *)"sync";
     ProtobufCMessage *reply = NULL;
     CHECK_OK(rpc_invoke_sync(fx.channel, &coord_method_submit_job,
                              &(struct rpc_out){.message = &request.base}, 5000, &reply, &err));

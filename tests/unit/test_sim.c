@@ -58,7 +58,7 @@ static void run_profile(enum sim_profile profile, uint64_t schedules)
         sim_run(&options, &result);
         if (result.is_failed) {
             struct sim_result again;
-            options.is_traced = true;
+            options.is_recorded = true;
             sim_run(&options, &again);
             test_fail(__FILE__, __LINE__, "SIM_PROFILE=%s SIM_SEED=%llu: %s",
                       profile_names[profile], (unsigned long long)seed, result.text);
@@ -170,9 +170,9 @@ TEST_LIMIT(a_server_that_loses_an_update_is_found, 60)
     find_bug(SIM_BUG_SERVER_LOSES_UPDATE, SIM_CALM);
 }
 
-TEST_LIMIT(a_server_that_takes_pushes_of_another_generation_is_found, 60)
+TEST_LIMIT(a_checkpoint_that_lacks_an_update_is_found, 60)
 {
-    find_bug(SIM_BUG_SERVER_IGNORES_FENCES, SIM_SERVERS);
+    find_bug(SIM_BUG_CKPT_LOSES_UPDATE, SIM_SERVERS);
 }
 
 TEST_LIMIT(a_checkpoint_without_marks_is_found, 60)
