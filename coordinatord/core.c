@@ -311,7 +311,9 @@ enum err_code core_replay(struct core *core, const struct core_record *record, s
         job->reissued = record->number2;
         job->lost = record->first;
         job->repeated = record->last;
-        job->is_accounting_final = true;
+        /* only a job that succeeded had all marks read at its end; the ledger gives its state first
+         */
+        job->is_accounting_final = job->state == CORE_JOB_SUCCEEDED;
         break;
     case CORE_REC_JOB:
     default:
@@ -515,9 +517,8 @@ void core_on_journal_stuck(struct core *core, uint64_t now_ns, bool is_stuck, co
         free(core->stuck_text);
         core->stuck_text = is_stuck ? base_strdup(text ? text : "") : NULL;
         core_notice(core, NULL,
-                    is_stuck ? "the ledger cannot be written, no steps are issued: %s"
-                             : "the ledger can be written again%s",
-                    is_stuck && text ? text : "");
+                    is_stuck ? "no steps are issued until the ledger can be written"
+                             : "steps are issued again");
         for (size_t i = 0; i < core->live_count; i++) {
             core->live[i]->progress_ns = core->now_ns;
             core_act_add(core, CORE_ACT_CHANGED)->job = core->live[i]->number;

@@ -10,8 +10,9 @@ A test is a function decorated with @test; it makes its own Cluster:
             assert_exact(c.wait_end(job))
 
 main() runs the tests of a program, each under a time limit, and prints "PASS file.name", "FAIL file.name: why" or
-"SKIP file.name: why". A test may return a text, a measurement, that is printed with its PASS. Arguments pick tests by substring. STEADFAST_BUILD names the build (build/release),
-STEADFAST_KEEP=1 keeps the directories of failed tests, TEST_TIME_SCALE stretches every limit (sanitizers).
+"SKIP file.name: why". A test may return a text, a measurement, that is printed with its PASS. Arguments pick tests by
+substring. STEADFAST_BUILD names the build (build/release), STEADFAST_KEEP=1 keeps the directories of failed tests,
+TEST_TIME_SCALE stretches every limit (sanitizers).
 
 Owns    every process of a Cluster: this process becomes the subreaper, so the daemons that local_cluster.sh leaves
         behind are our children and their exit status is known. A daemon that ended without being killed by the
@@ -23,6 +24,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -109,12 +111,21 @@ class Daemon:
         if self.status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
+            except ChildProcessError:  # so soon that it was still the script's child: its status is not known
                 return not runs(self.pid)
             if pid == 0:
                 return False
             self.status = os.waitstatus_to_exitcode(status)
         return True
+
+    def wait_end(self, fails=True):
+        """For the moment between the last breath of a process and its exit status."""
+        try:
+            return wait_until(self.has_ended, 2, f"{self.name} (pid {self.pid}) ends")
+        except AssertionError:
+            if fails:
+                raise
+            return False
 
     def said(self):
         if self.status is None:
@@ -184,14 +195,24 @@ class Cluster:
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.note_daemons()
         if rc is not None and done.returncode != rc:
+            print(done.stdout, file=sys.stderr)
             raise AssertionError(f"local_cluster.sh {command} {' '.join(args)}: exit {done.returncode}, "
-                                 f"want {rc}: {done.stdout}")
+                                 f"want {rc}: ...{done.stdout[-600:]}")
         return done.stdout
 
     def up(self, env=None):
         begin = time.monotonic()
         self.script("up", *self.up_args, env=env)
         self.up_s = time.monotonic() - begin
+
+    def down(self):
+        """All of them, in order; up() starts them again on what they left on disk."""
+        for daemon in self.daemons.values():
+            daemon.may_die = daemon.may_die or not daemon.has_ended()
+        said = self.script("down")
+        assert "did not stop" not in said, said
+        for daemon in self.daemons.values():
+            daemon.wait_end()
 
     def start_daemon(self, name, *args, env=None):
         self.script("start", name, *args, env=env)
@@ -201,7 +222,8 @@ class Cluster:
         daemon = self.daemon(name)
         daemon.may_die = True
         self.script("stop", name)
-        assert daemon.has_ended() and daemon.status in (0, None), f"{name} {daemon.said()} when it was stopped"
+        daemon.wait_end()
+        assert daemon.status in (0, None), f"{name} {daemon.said()} when it was stopped"
 
     def restart(self, name, *args, env=None):
         self.stop_daemon(name)
@@ -239,7 +261,7 @@ class Cluster:
             said = self.script("down", rc=None)
             problems += [line for line in said.splitlines() if "did not stop" in line]
         for daemon in self.daemons.values():
-            if not daemon.has_ended():
+            if not daemon.wait_end(fails=False):
                 problems.append(f"{daemon.name} (pid {daemon.pid}) was not stopped by down")
                 send(daemon.pid, signal.SIGKILL)
                 wait_until(daemon.has_ended, 10, f"{daemon.name} dies of SIGKILL")
@@ -332,6 +354,28 @@ class Cluster:
         if done.returncode != 0:
             raise Skip(f"cannot mount a small file system: {done.stdout.strip()}")
         self.mounts.append(path)
+
+    def run_daemon(self, program, *args, env=None, timeout_s=20):
+        """A daemon that is expected to end by itself: (exit code, what it said, seconds it took)."""
+        begin = time.monotonic()
+        full = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"} | (env or {})
+        with subprocess.Popen([os.path.join(BIN, program), *args], env=full, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as proc:
+            try:
+                said, _ = proc.communicate(timeout=timeout_s * SCALE)
+            except BaseException:
+                proc.kill()
+                proc.communicate()
+                raise
+        return proc.returncode, said, time.monotonic() - begin
+
+    def spawn(self, program, *args):
+        """One more daemon beside the cluster's; ended with it."""
+        with open(self.path(f"spawned-{len(self.side)}.log"), "wb") as log:
+            proc = subprocess.Popen([os.path.join(BIN, program), *args], stdin=subprocess.DEVNULL, stdout=log,
+                                    stderr=subprocess.STDOUT)
+        self.side.append(proc)
+        return proc
 
     # -- trainctl
     def ctl_raw(self, *args, timeout_s=30, stdin=None):
@@ -489,6 +533,25 @@ def assert_exact(status, total=None, abandoned=0, shards=None):
     return status
 
 
+def read_safetensors(path):
+    """{name: shape} of a safetensors file whose sizes agree with its header."""
+    with open(path, "rb") as f:
+        data = f.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    shapes = {}
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32", entry
+        count = 4
+        for dim in entry["shape"]:
+            count *= dim
+        begin, end = entry["data_offsets"]
+        assert end - begin == count and 8 + length + end <= len(data), (name, entry)
+        shapes[name] = entry["shape"]
+    return shapes
+
+
 # ---- jobs --------------------------------------------------------------------------------------
 def synthetic(model="mlp", name=None, steps=400, batch=4, epochs=1, evaluate=False, side=8, checkpoint=None, **more):
     """A job on records drawn from the seed; so many steps an epoch. More fields of the job as keywords."""
@@ -575,7 +638,8 @@ def run_one(function, limit_s):
 
 def main():
     program = os.path.basename(sys.argv[0])[:-3]
-    missing = [n for n in ("coordinatord", "psd", "workerd", "trainctl") if not os.access(os.path.join(BIN, n), os.X_OK)]
+    programs = ("coordinatord", "psd", "workerd", "trainctl")
+    missing = [n for n in programs if not os.access(os.path.join(BIN, n), os.X_OK)]
     if missing:
         print(f"FAIL {program}: no {' '.join(missing)} in {BIN}; build with make", flush=True)
         return 1

@@ -4,33 +4,13 @@
 import json
 import os
 import signal
-import struct
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import (  # noqa: E402  pylint: disable=wrong-import-position
-    CANCELLED, ENDED, FAILED, OK, UNREACHABLE, USAGE, Cluster, assert_exact, brief, fashion, main, noop, synthetic, test,
-    wait_until)
-
-
-def read_safetensors(path):
-    """{name: shape} of a safetensors file whose sizes agree with its header."""
-    with open(path, "rb") as f:
-        data = f.read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
-    header.pop("__metadata__", None)
-    shapes = {}
-    for name, entry in header.items():
-        assert entry["dtype"] == "F32", entry
-        count = 4
-        for dim in entry["shape"]:
-            count *= dim
-        begin, end = entry["data_offsets"]
-        assert end - begin == count and 8 + length + end <= len(data), (name, entry)
-        shapes[name] = entry["shape"]
-    return shapes
+    CANCELLED, ENDED, FAILED, OK, UNREACHABLE, USAGE, Cluster, assert_exact, brief, fashion, main, noop,
+    read_safetensors, synthetic, test, wait_until)
 
 
 @test(limit_s=60)
