@@ -169,10 +169,11 @@ int main(int argc, char **argv)
     int code = loop_run(bench.loop);
     if (bench.sample_count) {
         qsort(bench.samples, bench.sample_count, sizeof(*bench.samples), compare);
+        size_t count = bench.sample_count;
         printf("latency_us p50=%.0f p90=%.0f p99=%.0f steps=%zu\n",
-               (double)bench.samples[bench.sample_count / 2] * 1e-3,
-               (double)bench.samples[bench.sample_count * 9 / 10] * 1e-3,
-               (double)bench.samples[bench.sample_count * 99 / 100] * 1e-3, bench.sample_count);
+               (double)bench.samples[count / 2] * 1e-3,
+               (double)bench.samples[(size_t)((double)count * 0.9)] * 1e-3,
+               (double)bench.samples[(size_t)((double)count * 0.99)] * 1e-3, count);
     }
     rpc_cancel(bench.call);
     rpc_ccall_unref(bench.call);

@@ -55,7 +55,7 @@
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
-#define LIMIT_MANIFEST_SLICES (4 * LIMIT_SLICES) /* slices of the plan, some of them in pieces */
+#define LIMIT_MANIFEST_SLICES 262144           /* four times LIMIT_SLICES: some are in pieces */
 #define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
 
 /* parameter server */
@@ -72,6 +72,7 @@
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2                     /* one running, one staged */
 #define LIMIT_CREDIT_MAX 256                   /* tickets in flight per worker */
+#define LIMIT_HELD 1024                        /* tickets or reports in a hello: those in flight, revoked ones, and room */
 #define LIMIT_TICKETS_PER_MESSAGE 256
 #define LIMIT_REPORTS_PER_MESSAGE 256
 

@@ -368,8 +368,8 @@ static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
     size_t name_bytes = strlen(from->name);
     if (conn->is_known || !is_role || name_bytes == 0 || name_bytes > LIMIT_NAME_BYTES ||
         strlen(from->address) > LIMIT_ADDRESS_BYTES ||
-        from->shard_count > LIMIT_SHARDS_PER_SERVER || from->n_held > LIMIT_CREDIT_MAX * 4 ||
-        from->n_reports > LIMIT_CREDIT_MAX * 4 ||
+        from->shard_count > LIMIT_SHARDS_PER_SERVER || from->n_held > LIMIT_HELD ||
+        from->n_reports > LIMIT_HELD ||
         (from->role == STEADFAST__V1__ROLE__ROLE_PS && from->shard_count == 0)) {
         rpc_fail(conn->call, ERR_INVALID,
                  "hello: want a role, a name of 1 to 128 bytes, an address and bounded lists");

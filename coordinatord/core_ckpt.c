@@ -54,7 +54,7 @@ void core_ckpt_advance(struct core *core, struct job *job)
     ckpt->step = job->acked_count;
     ckpt->last_step = job->acked_count;
     ranges_copy(&ckpt->acked, &job->acked);
-    ckpt->deadline_ns = core->now_ns + 2 * core->config.order_deadline_ms * NS_PER_MS;
+    ckpt->deadline_ns = core->now_ns + 2 * NS_PER_MS * core->config.order_deadline_ms;
     core_arm(core, ckpt->deadline_ns);
     struct core_act *act = core_act_add(core, CORE_ACT_BEGIN_CKPT);
     act->job = job->number;
@@ -162,6 +162,7 @@ void core_eval_start(struct core *core, struct job *job, uint32_t epoch)
     eval->next = 0;
     ranges_clear(&eval->again);
     ranges_clear(&eval->done);
+    core_suspect_clear_all(&eval->suspicion);
     eval->loss_sum = 0;
     eval->examples = 0;
     eval->correct = 0;
@@ -228,15 +229,45 @@ bool core_eval_next(struct job *job, uint64_t *ret_batch)
     struct eval_run *eval = &job->eval;
     if (eval->phase != EVAL_RUNNING)
         return false;
-    if (eval->again.count) {
-        *ret_batch = eval->again.items[0].first;
-        ranges_remove_range(&eval->again, *ret_batch, *ret_batch);
-        return true;
+    for (size_t i = 0; i < eval->again.count; i++) {
+        for (uint64_t batch = eval->again.items[i].first; batch <= eval->again.items[i].last;
+             batch++) {
+            if (core_suspect_has(job, CORE_EVAL, batch))
+                continue;
+            ranges_remove_range(&eval->again, batch, batch);
+            *ret_batch = batch;
+            return true;
+        }
     }
     if (eval->next >= eval->batches)
         return false;
     *ret_batch = eval->next++;
     return true;
+}
+
+static void eval_failed(struct core *core, struct job *job, uint64_t batch, const char *who,
+                        enum err_code code, const char *text)
+{
+    struct eval_run *eval = &job->eval;
+    core_notice(core, job, "evaluation batch %" PRIu64 " failed on %s: %s: %s", batch, who,
+                err_name(code), text ? text : "");
+    if (++eval->failures >= job->spec->steps.max_attempts) {
+        core_notice(core, job, "epoch %u is not evaluated: its batches failed %u times",
+                    eval->epoch, eval->failures);
+        core_eval_stop(core, job);
+    } else {
+        ranges_add(&eval->again, batch);
+    }
+    core->is_fill_due = true;
+}
+
+void core_eval_give_back(struct core *core, struct job *job, uint64_t batch, bool is_blamed,
+                         const char *who)
+{
+    if (is_blamed)
+        eval_failed(core, job, batch, who, ERR_UNAVAILABLE, "its worker died or hung while it ran");
+    else
+        ranges_add(&job->eval.again, batch);
 }
 
 void core_eval_report(struct core *core, struct job *job, const struct core_report *report,
@@ -246,18 +277,9 @@ void core_eval_report(struct core *core, struct job *job, const struct core_repo
     if (eval->phase != EVAL_RUNNING || report->ref.step >= eval->batches ||
         ranges_has(&eval->done, report->ref.step))
         return;
+    core_suspect_clear(job, CORE_EVAL, report->ref.step);
     if (report->outcome != CORE_DONE) {
-        const char *text = report->text ? report->text : "";
-        core_notice(core, job, "evaluation batch %" PRIu64 " failed on %s: %s: %s",
-                    report->ref.step, who, err_name(report->code), text);
-        if (++eval->failures >= job->spec->steps.max_attempts) {
-            core_notice(core, job, "epoch %u is not evaluated: its batches failed %u times",
-                        eval->epoch, eval->failures);
-            core_eval_stop(core, job);
-        } else {
-            ranges_add(&eval->again, report->ref.step);
-        }
-        core->is_fill_due = true;
+        eval_failed(core, job, report->ref.step, who, report->code, report->text);
         return;
     }
     ranges_add(&eval->done, report->ref.step);

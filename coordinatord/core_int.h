@@ -7,6 +7,7 @@
  *   core_job.c     the phases of a job; pause and restore
  *   core_restore.c  answers that put a job onto servers
  *   core_watch.c   deadlines of jobs
+ *   core_suspect.c  steps that may have killed their worker
  *   core_order.c   orders to servers
  *   core_ckpt.c    checkpoints, evaluations and audits beside the training
  *   core_view.c    looking in
@@ -38,7 +39,6 @@ struct in_flight {
     uint64_t generation;
     uint64_t sent_ns;
     uint32_t deadline_ms;
-    bool is_alone; /* workers died of it: this one gets nothing else meanwhile */
 };
 
 struct opened {
@@ -69,6 +69,7 @@ struct member {
     uint32_t credit;
     bool is_stuck; /* let a ticket's deadline pass; gets nothing until it reports */
     bool is_leaving;
+    bool is_alone;          /* its only ticket is a suspect: nothing is added to it */
     uint64_t hold_until_ns; /* gave steps back: a pause before it gets more */
     double rate;            /* steps per second, smoothed */
     uint64_t rate_ns;
@@ -88,7 +89,6 @@ struct lease {      /* of a window of the epoch being issued */
 
 struct trouble { /* a step that failed or killed */
     uint32_t count;
-    uint32_t deaths; /* of them, attempts that a worker was lost with */
     enum err_code code;
     char text[160];
 };
@@ -116,6 +116,11 @@ struct shard_view {
  * again when all have, since they may have come back at other addresses. */
 enum recovery { RECOVER_NONE, RECOVER_SLICES, RECOVER_SERVERS, RECOVER_ADDRESSES, RECOVER_DONE };
 
+struct suspicion {          /* core_suspect.c */
+    struct ranges seen;     /* in flight when a worker was lost */
+    struct ranges suspects; /* at two losses: run alone */
+};
+
 enum eval_phase { EVAL_NONE, EVAL_PINNING, EVAL_RUNNING };
 
 struct eval_run {
@@ -127,6 +132,7 @@ struct eval_run {
     uint64_t batches;
     uint64_t next;
     struct ranges again; /* batches to issue again */
+    struct suspicion suspicion;
     struct ranges done;
     double loss_sum;
     uint64_t examples;
@@ -210,7 +216,8 @@ struct job {
     struct ranges abandoned; /* set */
     struct ranges issued;    /* given out (or found claimed, or done) in this generation */
     struct ranges again;     /* to be issued again, lowest first */
-    struct map troubles;     /* step + 1 -> struct trouble */
+    struct suspicion suspicion;
+    struct map troubles; /* step + 1 -> struct trouble */
     uint64_t acked_count;
     uint64_t reissued;
     uint64_t images;
@@ -370,12 +377,25 @@ void core_sched_flush_acks(struct core *core);
  * be why. */
 void core_sched_give_back(struct core *core, struct job *job, const struct core_step_ref *ref,
                           uint64_t generation, bool is_blamed, const char *who);
-void core_sched_worker_gone(struct core *core, struct member *worker, bool is_blamed);
+enum blame { BLAME_NONE, BLAME_OLDEST, BLAME_DEATH };
+void core_sched_worker_gone(struct core *core, struct member *worker, enum blame blame);
+bool core_sched_is_runnable(const struct core *core, const struct job *job);
 void core_sched_revoke_job(struct core *core, struct job *job);
 void core_sched_begin_epochs(struct job *job);
 void core_sched_abandon(struct core *core, struct job *job, uint64_t step, uint32_t attempts,
                         enum err_code code, const char *text);
 bool core_sched_adopt(struct core *core, struct member *worker, const struct core_step_ref *ref);
+
+/* core_suspect.c */
+void core_suspect_clear_all(struct suspicion *suspicion);
+void core_suspect_done(struct suspicion *suspicion);
+bool core_suspect_has(struct job *job, enum core_step_kind kind, uint64_t number);
+void core_suspect_clear(struct job *job, enum core_step_kind kind, uint64_t number);
+/* The tickets of a lost worker, oldest first. */
+void core_suspect_add_all(struct core *core, const struct in_flight *flights, size_t count);
+bool core_suspect_next(struct job *job, enum core_step_kind *ret_kind, uint64_t *ret_number);
+/* Suspects wait, and this is the worker that is kept for them. */
+bool core_suspect_wants(const struct core *core, const struct member *worker);
 
 /* core_job.c */
 struct job *core_job_of(const struct core *core, uint64_t number);
@@ -435,6 +455,9 @@ void core_eval_pinned(struct core *core, struct job *job, uint64_t pin, enum err
                       const char *text);
 void core_eval_report(struct core *core, struct job *job, const struct core_report *report,
                       const char *who);
+/* The batch ended without a result. is_blamed: it may be why its worker died. */
+void core_eval_give_back(struct core *core, struct job *job, uint64_t batch, bool is_blamed,
+                         const char *who);
 bool core_eval_next(struct job *job, uint64_t *ret_batch);
 void core_audit_start(struct core *core, struct job *job, bool is_final);
 void core_audit_answer(struct core *core, struct job *job, const struct order *order,

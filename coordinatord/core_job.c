@@ -114,6 +114,7 @@ void core_job_forget_progress(struct job *job)
     ranges_clear(&job->abandoned);
     ranges_clear(&job->issued);
     ranges_clear(&job->again);
+    core_suspect_clear_all(&job->suspicion);
     forget_troubles(job);
     job->acked_count = 0;
     job->eval_count = 0;
@@ -137,6 +138,8 @@ void core_job_free(struct job *job)
                              &job->ckpt.acked, &job->audit.acked};
     for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
         ranges_done(sets[i]);
+    core_suspect_done(&job->suspicion);
+    core_suspect_done(&job->eval.suspicion);
     for (size_t i = 0; i < job->ckpt_count; i++)
         free(job->ckpts[i].path);
     for (size_t i = 0; i < job->notice_count; i++)
@@ -469,7 +472,7 @@ void core_job_server_here(struct core *core, struct member *server, const struct
             for (size_t s = 0; s < hello->shard_state_count; s++)
                 has_it = has_it || (hello->shards[s].job == job->number &&
                                     hello->shards[s].generation == job->generation);
-            if (job->phase == PHASE_RECOVERING) {
+            if (job->is_replayed_placement) { /* which process made them is not known */
                 slot->is_created = has_it;
                 slot->incarnation = server->incarnation;
             } else if (slot->incarnation != server->incarnation || (slot->is_created && !has_it)) {

@@ -133,7 +133,7 @@ static void lose(struct core *core, struct member *member, enum member_state sta
         return;
     if (member->role == CORE_WORKER) {
         size_t held = member->flight_count;
-        core_sched_worker_gone(core, member, state == MEMBER_LOST);
+        core_sched_worker_gone(core, member, state == MEMBER_LOST ? BLAME_DEATH : BLAME_NONE);
         if (state == MEMBER_LOST)
             for (size_t i = 0; i < core->member_count; i++)
                 if (core->members[i]->role == CORE_SERVER && core_member_is_here(core->members[i]))
@@ -174,6 +174,7 @@ static void begin_session(struct core *core, struct member *member, const struct
     member->rate_ns = core->now_ns;
     member->rate_done = 0;
     member->is_leaving = false;
+    member->is_alone = false;
     member->hold_until_ns = 0;
     member->held_bytes = 0;
     ASSERT(member->flight_count == 0);
@@ -387,7 +388,7 @@ void core_member_check(struct core *core)
         size_t count = member->flight_count;
         for (size_t f = 0; f < count; f++)
             refs[f] = member->flight[member->flight_head + f].ref;
-        core_sched_worker_gone(core, member, true);
+        core_sched_worker_gone(core, member, BLAME_OLDEST);
         if (member->conn != CORE_NO_CONN) {
             struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);
             act->conn = member->conn;

@@ -123,26 +123,25 @@ static bool next_epoch(struct job *job)
     return true;
 }
 
-/* The first step to be issued again, which stays there; those that were finished meanwhile go. */
-static bool again_front(struct job *job, uint64_t *ret_step)
+/* Suspects are passed over: core_suspect_next issues them. */
+static bool pick_again(struct job *job, uint64_t *ret_step)
 {
-    while (job->again.count) {
-        uint64_t step = job->again.items[0].first;
-        if (!ranges_has(&job->finished, step)) {
+    for (size_t i = 0; i < job->again.count; i++) {
+        for (uint64_t step = job->again.items[i].first; step <= job->again.items[i].last; step++) {
+            if (core_suspect_has(job, CORE_TRAIN, step) || ranges_has(&job->finished, step))
+                continue;
+            ranges_remove_range(&job->again, step, step);
             *ret_step = step;
             return true;
         }
-        ranges_remove_range(&job->again, step, step);
     }
     return false;
 }
 
 static bool pick_step(struct job *job, uint64_t session, uint64_t *ret_step)
 {
-    if (again_front(job, ret_step)) {
-        ranges_remove_range(&job->again, *ret_step, *ret_step);
+    if (pick_again(job, ret_step))
         return true;
-    }
     do {
         if (pick_from_windows(job, session, ret_step))
             return true;
@@ -152,7 +151,7 @@ static bool pick_step(struct job *job, uint64_t session, uint64_t *ret_step)
 
 /* ---- tickets --------------------------------------------------------------------------------- */
 
-static bool is_runnable(const struct core *core, const struct job *job)
+bool core_sched_is_runnable(const struct core *core, const struct job *job)
 {
     return job->state == CORE_JOB_RUNNING &&
            (job->phase == PHASE_TRAINING || job->phase == PHASE_FINISHING) &&
@@ -177,58 +176,76 @@ static void send_open(struct core *core, struct member *worker, const struct job
     act->generation = job->generation;
 }
 
-/* A death proves little: the step that was blamed may have been about to end when the one behind it
- * killed. The second one, or the last one before the step is given up, makes a suspect. */
-static bool is_suspect(const struct job *job, uint64_t step)
-{
-    const struct trouble *trouble = map_get(&job->troubles, step + 1);
-    return trouble && trouble->deaths &&
-           (trouble->deaths > 1 || trouble->count + 1 >= job->spec->steps.max_attempts);
-}
-
-/* A job whose next step is a suspect. It is tried alone: its worker has nothing else in flight, so
- * that the next death, if there is one, is surely of its making. */
-static struct job *job_with_suspect(const struct core *core)
-{
-    for (size_t i = 0; i < core->live_count; i++) {
-        struct job *job = core->live[i];
-        uint64_t step;
-        if (!job->troubles.count || job->phase != PHASE_TRAINING || !is_runnable(core, job) ||
-            !again_front(job, &step))
-            continue;
-        if (is_suspect(job, step))
-            return job;
-    }
-    return NULL;
-}
-
-static bool next_ticket(struct core *core, struct member *worker, struct job *job, bool is_alone,
-                        struct core_ticket *ret_ticket)
+/* A ticket for the step or batch that was picked. */
+static struct core_ticket make_ticket(struct core *core, struct job *job, enum core_step_kind kind,
+                                      uint64_t number)
 {
     struct core_ticket ticket = {
-        .ref = {.job = job->number, .attempt = core->next_attempt + 1},
+        .ref = {.job = job->number, .step = number, .attempt = ++core->next_attempt, .kind = kind},
         .generation = job->generation,
         .deadline_ms = job->spec->steps.deadline_ms,
     };
-    uint64_t number = 0;
-    if (!is_alone && core_eval_next(job, &number)) {
-        ticket.ref.kind = CORE_EVAL;
+    if (kind == CORE_EVAL) {
         ticket.batch = number;
         ticket.epoch = job->eval.epoch - 1;
         ticket.pin = job->eval.pin;
-    } else if (job->phase == PHASE_TRAINING && pick_step(job, worker->session, &number)) {
-        ticket.ref.kind = CORE_TRAIN;
+    } else {
         ticket.epoch = (uint32_t)(number / job->steps_per_epoch);
         ticket.batch = number % job->steps_per_epoch;
         if (!ranges_add(&job->issued, number))
             job->reissued++;
-    } else {
-        return false;
     }
-    core->next_attempt++;
-    ticket.ref.step = number;
-    *ret_ticket = ticket;
+    return ticket;
+}
+
+static bool next_ticket(struct core *core, struct member *worker, struct job *job,
+                        struct core_ticket *ret_ticket)
+{
+    uint64_t number = 0;
+    if (core_eval_next(job, &number))
+        *ret_ticket = make_ticket(core, job, CORE_EVAL, number);
+    else if (job->phase == PHASE_TRAINING && pick_step(job, worker->session, &number))
+        *ret_ticket = make_ticket(core, job, CORE_TRAIN, number);
+    else
+        return false;
     return true;
+}
+
+static void hand_out(struct core *core, struct member *worker, const struct job *job,
+                     const struct core_ticket *ticket)
+{
+    send_open(core, worker, job);
+    struct in_flight flight = {ticket->ref, ticket->generation, core->now_ns, ticket->deadline_ms};
+    core_flight_push(worker, &flight);
+}
+
+static void send_tickets(struct core *core, struct member *worker,
+                         const struct core_ticket *tickets, size_t count)
+{
+    struct core_act *act = core_act_add(core, CORE_ACT_TICKETS);
+    act->conn = worker->conn;
+    act->tickets = tickets;
+    act->count = count;
+    core_arm(core, core->now_ns + (tickets[0].deadline_ms + core->config.lease_ms) * NS_PER_MS);
+}
+
+/* The worker is empty: it gets one suspect and nothing else until that one is back. */
+static void fill_alone(struct core *core, struct member *worker)
+{
+    for (size_t i = 0; i < core->live_count; i++) {
+        struct job *job = core->live[i];
+        enum core_step_kind kind;
+        uint64_t number;
+        if (!core_sched_is_runnable(core, job) || !core_suspect_next(job, &kind, &number))
+            continue;
+        ranges_remove_range(kind == CORE_EVAL ? &job->eval.again : &job->again, number, number);
+        struct core_ticket *ticket = core_arena(core, sizeof(*ticket));
+        *ticket = make_ticket(core, job, kind, number);
+        hand_out(core, worker, job, ticket);
+        worker->is_alone = true;
+        send_tickets(core, worker, ticket, 1);
+        return;
+    }
 }
 
 void core_sched_fill(struct core *core, struct member *worker)
@@ -238,45 +255,34 @@ void core_sched_fill(struct core *core, struct member *worker)
         core->next_seq - core->written_seq >= CORE_JOURNAL_MAX)
         return;
     ASSERT(worker->credit <= LIMIT_CREDIT_MAX);
-    if (worker->flight_count >= worker->credit || core->live_count == 0)
+    if (worker->flight_count == 0)
+        worker->is_alone = false;
+    if (worker->flight_count >= worker->credit || core->live_count == 0 || worker->is_alone)
         return;
-    if (worker->flight_count && worker->flight[worker->flight_head].is_alone)
+    if (core_suspect_wants(core, worker)) {
+        if (worker->flight_count == 0)
+            fill_alone(core, worker);
         return;
+    }
     size_t room = worker->credit - worker->flight_count;
     struct core_ticket *tickets = NULL;
     size_t count = 0;
     size_t misses = 0;
     while (count < room && misses < core->live_count) {
-        struct job *suspected = job_with_suspect(core);
-        if (suspected && worker->flight_count)
-            break; /* whoever has nothing left in flight first gets it; then all go on */
-        bool is_alone = suspected != NULL;
-        struct job *job = is_alone
-                              ? suspected
-                              : core->live[worker->turn++ % core->live_count]; /* jobs take turns */
+        struct job *job = core->live[worker->turn++ % core->live_count]; /* jobs take turns */
         struct core_ticket ticket;
-        if (!is_runnable(core, job) || !next_ticket(core, worker, job, is_alone, &ticket)) {
+        if (!core_sched_is_runnable(core, job) || !next_ticket(core, worker, job, &ticket)) {
             misses++;
             continue;
         }
         misses = 0;
         if (!tickets)
             tickets = core_arena(core, room * sizeof(*tickets));
-        send_open(core, worker, job);
         tickets[count++] = ticket;
-        struct in_flight flight = {ticket.ref, ticket.generation, core->now_ns, ticket.deadline_ms,
-                                   is_alone};
-        core_flight_push(worker, &flight);
-        if (is_alone)
-            break;
+        hand_out(core, worker, job, &ticket);
     }
-    if (!count)
-        return;
-    struct core_act *act = core_act_add(core, CORE_ACT_TICKETS);
-    act->conn = worker->conn;
-    act->tickets = tickets;
-    act->count = count;
-    core_arm(core, core->now_ns + (tickets[0].deadline_ms + core->config.lease_ms) * NS_PER_MS);
+    if (count)
+        send_tickets(core, worker, tickets, count);
 }
 
 void core_sched_fill_all(struct core *core)
@@ -306,6 +312,7 @@ void core_sched_abandon(struct core *core, struct job *job, uint64_t step, uint3
     core_job_add_abandoned(job, step, attempts, code, text);
     ranges_add(&job->issued, step); /* perhaps by an earlier life of ours */
     ranges_remove_range(&job->again, step, step);
+    core_suspect_clear(job, CORE_TRAIN, step);
     struct core_record record = {.kind = CORE_REC_ABANDONED,
                                  .job = job->number,
                                  .first = step,
@@ -327,7 +334,7 @@ void core_sched_give_back(struct core *core, struct job *job, const struct core_
     core->is_fill_due = true;
     if (ref->kind == CORE_EVAL) {
         if (job->eval.phase == EVAL_RUNNING && !ranges_has(&job->eval.done, ref->step))
-            ranges_add(&job->eval.again, ref->step);
+            core_eval_give_back(core, job, ref->step, is_blamed, who);
         return;
     }
     if (ranges_has(&job->finished, ref->step))
@@ -335,7 +342,6 @@ void core_sched_give_back(struct core *core, struct job *job, const struct core_
     if (is_blamed) {
         struct trouble *trouble = trouble_of(job, ref->step);
         trouble->code = ERR_UNAVAILABLE;
-        trouble->deaths++;
         snprintf(trouble->text, sizeof(trouble->text),
                  "its worker died or hung while it ran, last %s", who);
         if (++trouble->count >= job->spec->steps.max_attempts) {
@@ -346,18 +352,23 @@ void core_sched_give_back(struct core *core, struct job *job, const struct core_
     ranges_add(&job->again, ref->step);
 }
 
-void core_sched_worker_gone(struct core *core, struct member *worker, bool is_blamed)
+void core_sched_worker_gone(struct core *core, struct member *worker, enum blame blame)
 {
-    /* The oldest is the likeliest: those behind it waited, or were begun after it. */
-    for (size_t i = 0; i < worker->flight_count; i++) {
-        const struct in_flight *flight = &worker->flight[worker->flight_head + i];
-        struct job *job = core_job_of(core, flight->ref.job);
-        if (job)
-            core_sched_give_back(core, job, &flight->ref, flight->generation, is_blamed && i == 0,
-                                 worker->name);
-    }
-    worker->flight_count = 0;
+    size_t count = worker->flight_count;
+    struct in_flight *flights = core_arena(core, (count + 1) * sizeof(*flights));
+    if (count)
+        memcpy(flights, worker->flight + worker->flight_head, count * sizeof(*flights));
+    worker->flight_count = 0; /* first: what follows may end a job and look through all flights */
     worker->flight_head = 0;
+    if (blame == BLAME_DEATH && count > 1)
+        core_suspect_add_all(core, flights, count);
+    bool is_sure = blame == BLAME_OLDEST || (blame == BLAME_DEATH && count == 1);
+    for (size_t i = 0; i < count; i++) {
+        struct job *job = core_job_of(core, flights[i].ref.job);
+        if (job)
+            core_sched_give_back(core, job, &flights[i].ref, flights[i].generation,
+                                 is_sure && i == 0, worker->name);
+    }
     for (size_t j = 0; j < core->live_count; j++)
         for (size_t l = 0; l < core->live[j]->lease_count; l++)
             if (core->live[j]->leases[l].owner == worker->session)
@@ -398,8 +409,7 @@ bool core_sched_adopt(struct core *core, struct member *worker, const struct cor
         job->phase == PHASE_PLANNING || job->phase == PHASE_PLACING ||
         worker->flight_count >= LIMIT_CREDIT_MAX || !ranges_add(&job->issued, ref->step))
         return false;
-    struct in_flight flight = {*ref, job->generation, core->now_ns, job->spec->steps.deadline_ms,
-                               false};
+    struct in_flight flight = {*ref, job->generation, core->now_ns, job->spec->steps.deadline_ms};
     core_flight_push(worker, &flight);
     core_arm(core, core->now_ns + (flight.deadline_ms + core->config.lease_ms) * NS_PER_MS);
     return true;
@@ -469,6 +479,7 @@ static void done(struct core *core, struct member *worker, struct job *job,
     }
     ranges_add(&job->issued, step);
     ranges_remove_range(&job->again, step, step);
+    core_suspect_clear(job, CORE_TRAIN, step);
     if (job->troubles.count)
         free(map_remove(&job->troubles, step + 1));
     job->loss = job->has_loss ? 0.98 * job->loss + 0.02 * report->loss : report->loss;
@@ -490,6 +501,7 @@ static void failed(struct core *core, struct member *worker, struct job *job,
     uint64_t step = report->ref.step;
     if (ranges_has(&job->finished, step))
         return;
+    core_suspect_clear(job, CORE_TRAIN, step); /* it fails and does not kill */
     struct trouble *trouble = trouble_of(job, step);
     trouble->count++;
     trouble->code = report->code;
@@ -555,7 +567,8 @@ void core_sched_report(struct core *core, struct member *worker, const struct co
     worker->steps_done++;
     measure_rate(core, worker);
     if (report->ref.kind == CORE_EVAL) {
-        core_eval_report(core, job, report, worker->name);
+        if (was_in_flight) /* else of an evaluation that was stopped: of other values */
+            core_eval_report(core, job, report, worker->name);
         core_sched_ack(core, worker, &report->ref);
     } else if (report->outcome == CORE_DONE) {
         done(core, worker, job, report);

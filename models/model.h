@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model: from the name in a job to a graph of operators with ONNX names and meaning.
  *
- * Builders: softmax (flatten, one affine), mlp (hidden ReLU layers), lenet (tf_cnn_benchmarks: conv 32 5x5 SAME
- * bias ReLU, max pool 2, conv 64 5x5, max pool 2, affine 512 ReLU, affine num_classes), noop (no operators, no
- * variables: measures dispatch). Every training graph ends in SoftmaxCrossEntropyLoss, mean over the batch.
+ * Builders: softmax (flatten, one affine), mlp (hidden ReLU layers), lenet (tf_cnn_benchmarks: conv
+ * 32 5x5 SAME bias ReLU, max pool 2, conv 64 5x5, max pool 2, affine 512 ReLU, affine num_classes),
+ * noop (no operators, no variables: measures dispatch). Every training graph ends in
+ * SoftmaxCrossEntropyLoss, mean over the batch.
  *
- * Initial values: kernels variance scaling (fan in, truncated normal, scale 1) for conv; affine weights truncated
- * normal sd sqrt(2/fan_in) before ReLU, sqrt(1/fan_in) before the loss; biases 0.
- * Variable names: "cg/conv0/conv2d/kernel", "cg/conv0/biases", "cg/affine0/weights", ... as tf_cnn_benchmarks has.
+ * Initial values: kernels variance scaling (fan in, truncated normal, scale 1) for conv; affine
+ * weights truncated normal sd sqrt(2/fan_in) before ReLU, sqrt(1/fan_in) before the loss; biases 0.
+ * Variable names: "cg/conv0/conv2d/kernel", "cg/conv0/biases", "cg/affine0/weights", ... as
+ * tf_cnn_benchmarks has.
  *
  * Owns    the graph owns its nodes, names and shapes. Thread: immutable once built, so any.
  * Shapes  images N,C,H,W; conv kernels O,I,H,W; affine weights in,out; all f32, row-major.
@@ -23,11 +25,11 @@
 struct graph; /* models/graph.h */
 
 enum init_kind { /* the numbers of proto InitKind */
-    INIT_KIND_ZEROS = 0,
-    INIT_KIND_CONSTANT = 1,
-    INIT_KIND_TRUNCATED_NORMAL = 2,
-    INIT_KIND_NORMAL = 3,
-    INIT_KIND_UNIFORM = 4,
+                 INIT_KIND_ZEROS = 0,
+                 INIT_KIND_CONSTANT = 1,
+                 INIT_KIND_TRUNCATED_NORMAL = 2,
+                 INIT_KIND_NORMAL = 3,
+                 INIT_KIND_UNIFORM = 4,
 };
 
 struct model_var {
@@ -40,8 +42,9 @@ struct model_var {
 };
 
 /* channels, height, width of one example. */
-MUST_CHECK enum err_code model_build(const struct model_spec *spec, uint64_t channels, uint64_t height,
-                                     uint64_t width, struct graph **ret_graph, struct err *err);
+MUST_CHECK enum err_code model_build(const struct model_spec *spec, uint64_t channels,
+                                     uint64_t height, uint64_t width, struct graph **ret_graph,
+                                     struct err *err);
 void graph_free(struct graph *graph);
 DEFINE_AUTO(graph)
 size_t graph_var_count(const struct graph *graph);

@@ -126,8 +126,7 @@ uint32_t shard_index(const struct shard *shard)
     return shard->index;
 }
 
-/* ---- jobs --------------------------------------------------------------------------------------
- */
+/* ---- jobs ----------------------------------------------------------------------------------- */
 static struct shard_job *find(struct shard *shard, uint64_t job)
 {
     struct shard_job *it = shard->jobs;
@@ -261,8 +260,7 @@ struct values *shard_values(struct shard *shard, uint64_t job, uint64_t generati
     return it ? it->values : NULL;
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 enum err_code shard_pull(struct shard *shard, uint64_t job, uint64_t generation, uint64_t pin,
                          struct buf **ret_values, uint64_t *ret_version, struct err *err)
 {
@@ -328,8 +326,7 @@ bool shard_marks(struct shard *shard, uint64_t job, struct ranges *ret_marks)
     return it != NULL;
 }
 
-/* ---- orders ------------------------------------------------------------------------------------
- */
+/* ---- orders --------------------------------------------------------------------------------- */
 enum err_code shard_prune(struct shard *shard, uint64_t job, uint64_t generation,
                           uint64_t watermark, struct err *err)
 {
@@ -398,8 +395,7 @@ bool shard_fence(struct shard *shard, uint64_t session, struct task *after)
     return !is_applying;
 }
 
-/* ---- pushing -----------------------------------------------------------------------------------
- */
+/* ---- pushing -------------------------------------------------------------------------------- */
 /* Lock held. A refusal is counted here. */
 static struct shard_job *admit(struct shard *shard, const struct shard_push *push, struct err *err)
 {

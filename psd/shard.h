@@ -45,8 +45,7 @@ struct task_thread *shard_thread(struct shard *shard);
 struct task_thread *shard_file_thread(struct shard *shard);
 uint32_t shard_index(const struct shard *shard);
 
-/* ---- jobs --------------------------------------------------------------------------------------
- */
+/* ---- jobs ----------------------------------------------------------------------------------- */
 /* Takes values over on success. Any thread. */
 MUST_CHECK enum err_code shard_job_new(struct shard *shard, uint64_t job, uint64_t generation,
                                        const char *name, struct values *take_values,

@@ -125,8 +125,7 @@ void values_compute(struct values *values, uint64_t step, const float *grads, fl
     }
 }
 
-/* ---- histories ---------------------------------------------------------------------------------
- */
+/* ---- histories ------------------------------------------------------------------------------ */
 static void join_segments(struct values *values)
 {
     size_t kept = 0;

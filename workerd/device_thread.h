@@ -5,17 +5,16 @@
  * from the loop thread; which of the two came first is decided by one atomic word:
  *
  *   DEVICE_WAITING --(device thread)--> DEVICE_BEGUN
- *                  --(loop thread)----> DEVICE_TAKEN_BACK: passes through the thread without
- * running
+ *                  --(loop thread)----> DEVICE_TAKEN_BACK: passes through without running
  *
- * A model's exec, and with it the backend's library, is made with the first request that needs it,
- * so that a worker without work has none loaded.
+ * A model's exec, and with it the backend's memory, is made with the first request that needs it,
+ * so that a worker without work has none.
  *
- * Owns    the thread; the exec of each model from its first request to device_thread_close_model.
+ * Owns    the thread; the exec of each model from its first request to DEVICE_CLOSE.
  * Thread  new, post, take_back and free on the loop's; on_done on the loop's.
- * Bounds  requests live in their steps, which are bounded.
+ * Bounds  requests live in their steps and jobs, which are bounded.
  * Errors  those of exec.h in request->err. A model whose exec cannot be made fails each request
- * with that error.
+ *         with that error.
  */
 #ifndef WORKERD_DEVICE_THREAD_H
 #define WORKERD_DEVICE_THREAD_H

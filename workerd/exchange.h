@@ -3,14 +3,14 @@
  *
  * What pulls and pushes have in common. One part per shard of the slice map:
  *
- *            begin             exchange_part_ended, PS_RETRY, time left
- *   IDLE ------------> OPEN ---------------------------------------------> WAITING
- *    ^                  |  <------------------------------------------------+  |
- *    |                  | any other end       the timer: start again           | cancelled, or
- *    |                  v                                                      | another part
- * failed
- *    +--- on_done --- ENDED <--------------------------------------------------+
- *         (all are)
+ *          begin         part ended, PS_RETRY, time left
+ *   IDLE ----------> OPEN ------------------------------> WAITING
+ *    ^                |  <--------------------------------  |
+ *    |                |           the timer ran out         | cancelled, or another part
+ *    |                | any other end                       | failed for good
+ *    |                v                                     |
+ *    +-- on_done -- ENDED <---------------------------------+
+ *       (all are)
  *
  * The first part that fails for good decides the outcome and cancels the rest.
  *

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fault_hook: for tests only. Makes this process kill or stop itself at an exact point of a
- * training step.
+/* fault_hook: for tests only. Makes this process kill or stop itself at an exact point of a step.
  *
  * The environment variable STEADFAST_WORKER_KILL holds one of
- *   before_push:STEP       SIGKILL when the first gradients of STEP are ready, before a byte of
- * them is sent during_push:STEP       SIGKILL after the first shard answered, while the others lack
- * their last chunk (a job with one shard: the same as after_push) after_push:STEP        SIGKILL
- * when every shard has answered, before the step is reported stop_before_push:STEP  SIGSTOP at the
- * same place as before_push; the test sends SIGCONT STEP is the number of the step, in whatever
- * job. Each point is hit once a process.
  *
- * Thread  read-only once parsed, but for is_spent, which the point's own lock guards.
+ *   before_push:STEP       SIGKILL when the first gradients of STEP are ready, before a byte of
+ *                          them is sent
+ *   during_push:STEP       SIGKILL after the first shard answered, while the others lack their last
+ *                          chunk (a job with one shard: the same as after_push)
+ *   after_push:STEP        SIGKILL when every shard has answered, before the step is reported
+ *   stop_before_push:STEP  SIGSTOP at the same place as before_push; the test sends SIGCONT
+ *
+ * STEP is the number of the training step, in whatever job. Each point is hit once a process.
+ *
+ * Thread  read-only once parsed, but for is_spent: one point is only ever reached under one lock or
+ *         on one thread.
  * Errors  ERR_INVALID shows the value and what was wanted.
  */
 #ifndef WORKERD_FAULT_HOOK_H

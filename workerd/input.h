@@ -6,12 +6,13 @@
  * learnable), none (no data at all: images stay unset, labels are 0; for jobs that measure
  * dispatch).
  *
- * Owns    struct input is counted: the job holds one reference, tasks that outlive it may hold
- * more. Thread  immutable but for the first load, which one thread does while others wait; so any.
- * input_open reads headers, the first input_fill or input_load reads files: not on the loop thread.
+ * Owns    struct input is counted: the job holds one reference, tasks that outlive it hold more.
+ * Thread  immutable but for the first load, which one thread does while others wait; so any.
+ *         input_open reads headers, the first input_fill or input_load reads files: not on the loop
+ *         thread.
  * Units   images f32 N,C,H,W in [0, 1] (byte / 255); labels class numbers; records count from 0.
  * Errors  those of common/idx.h; ERR_CORRUPT: a label that the model has no class for, by file and
- * record; ERR_INVALID: more records asked for than the files hold.
+ *         record; ERR_INVALID: more records asked for than the files hold.
  */
 #ifndef WORKERD_INPUT_H
 #define WORKERD_INPUT_H

@@ -2,20 +2,23 @@
 /* open_job: all that this worker has for one job: the spec, the network, data sets, channels,
  * copies of variables and gradient arrays.
  *
- *   open_job_new --> OPENING --(an input thread read spec and headers, built the graph)--> READY
- *                       |                                                            \---> BROKEN:
- * err says why
- *                       +--- open_job_close in any state: is_closing; nothing new is begun; when
- * the last borrower is done (open_job_try_free) it is freed
+ *   open_job_new --> OPENING --(input thread: spec, headers, graph, plan)--> READY
+ *                                                           (something wrong)--> BROKEN
  *
- * Two copies of the variables: one is pulled for the next step while the device reads the other.
- * Two sets of gradients: one is pushed while the device fills the other. A third copy holds the
- * variables of the pinned version that evaluation reads, made with the first evaluation ticket and
- * kept for the next ones of the same pin.
+ *   open_job_close from any state: nothing new is begun; freed by open_job_try_free when the last
+ *   borrower is done.
  *
- * Owns    everything in it. Thread: the loop's; spec, graph and data sets are immutable once READY,
- * and read by device and input threads. Errors  BROKEN with the code and text of the first thing
- * that failed: the spec, a data file, the model, the plan, memory.
+ * Two copies of the variables, for pulling ahead: one is pulled for the next step while the device
+ * reads the other. Two sets of gradients: one is pushed while the device fills the other. What is
+ * not used takes no memory, since its pages are never touched. A third copy holds the variables of
+ * the pinned version that evaluation reads, made with the first evaluation ticket and kept for the
+ * next ones of the same pin.
+ *
+ * Owns    everything in it.
+ * Thread  the loop's; spec, graph and data sets are immutable once READY and read by device and
+ *         input threads, too.
+ * Errors  BROKEN with the code and text of the first thing that failed: the spec, a data file, the
+ *         model, the plan, memory.
  */
 #ifndef WORKERD_OPEN_JOB_H
 #define WORKERD_OPEN_JOB_H
@@ -49,6 +52,7 @@ struct job_env {
     struct input_pool *pool;
     struct device_thread *device;
     struct fault_hook *hook;      /* NULL: none */
+    bool pulls_ahead;             /* see step_run.h */
     void (*on_change)(void *arg); /* something became free or ready: look at the steps again */
     void (*on_unborrowed)(struct open_job *job,
                           void *arg); /* closing: maybe open_job_try_free now */

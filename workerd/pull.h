@@ -9,7 +9,7 @@
  * Owns    the copy. It must not be read while a pull is active, nor pulled while a device reads it.
  * Thread  the loop's; chunks arrive on the io thread.
  * Errors  pull_new: ERR_NO_MEMORY. pull_start ends as exchange says; a payload that does not fit
- * the plan is PS_FAIL with shard, offset and what was wanted.
+ *         the plan is PS_FAIL with shard, offset and what was wanted.
  */
 #ifndef WORKERD_PULL_H
 #define WORKERD_PULL_H

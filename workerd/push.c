@@ -17,7 +17,9 @@
 #include "workerd/fault_hook.h"
 #include "workerd/tensor_set.h"
 
-#define PUSH_WINDOW_CHUNKS 16 /* of a shard: 16 MiB at most, a few times what a connection holds */
+#define PUSH_WINDOW_CHUNKS                                                                         \
+    16 /* of a shard: 16 MiB at most, a few times what a connection holds                          \
+        */
 
 struct push_shard {
     struct rpc_ccall *call; /* NULL: not opened yet, or released */

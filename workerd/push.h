@@ -11,10 +11,10 @@
  *    +------------ on_idle <---- no call borrows the arrays any more <-------------+
  *
  * Owns    the gradient arrays. They are written by the device between push_begin and the last
- * push_ready, and must not be touched again until push_is_idle. Thread  the loop's; push_ready on a
- * device thread; chunks are sent from any thread under the lock. Bounds  PUSH_WINDOW_BYTES of a
- * shard are handed to the network at a time. Errors  push_new: ERR_NO_MEMORY. Ends as exchange
- * says.
+ *         push_ready, and must not be touched again until push_is_idle.
+ * Thread  the loop's; push_ready on a device thread; chunks are sent from any thread under the
+ * lock. Bounds  PUSH_WINDOW_CHUNKS of a shard are handed to the network at a time. Errors push_new:
+ * ERR_NO_MEMORY. Ends as exchange says.
  */
 #ifndef WORKERD_PUSH_H
 #define WORKERD_PUSH_H

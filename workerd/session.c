@@ -22,9 +22,10 @@
 #define BACKOFF_MAX_MS   500u
 #define WELCOME_MS       5000u /* a coordinator that accepts and says nothing */
 #define HEARTBEAT_MIN_MS 10u
-#define LEAVE_FINISH_MS  5000u /* a running step may take this long; preemption notices leave 30 s \
-                                */
-#define LEAVE_ANSWER_MS 1000u  /* one round trip and a group commit, many times over */
+#define LEAVE_FINISH_MS                                                                            \
+    5000u                     /* a running step may take this long; preemption notices leave 30 s  \
+                               */
+#define LEAVE_ANSWER_MS 1000u /* one round trip and a group commit, many times over */
 #define SAY_AGAIN_NS    (5 * NS_PER_S)
 #define HELLO_LIST_MAX  (4 * LIMIT_CREDIT_MAX) /* the coordinator's bound on each list */
 
@@ -305,8 +306,13 @@ void session_leave(struct session *session, const char *reason)
     session->leave_key_count = step_run_stop(session->run, session->leave_keys, STEP_RUN_HELD_MAX);
     log_info("leave.begin", "reason=%s returned=%zu running=%zu", reason, session->leave_key_count,
              step_run_begun_count(session->run));
-    bool is_worth_waiting =
-        session->state == SESSION_ATTACHED || step_run_begun_count(session->run) > 0;
+    bool is_running = step_run_begun_count(session->run) > 0;
+    if (session->state != SESSION_ATTACHED && !is_running && session->leave_key_count == 0 &&
+        step_run_unacked_count(session->run) == 0) {
+        left(session); /* there is nothing to say, and nobody who listens */
+        return;
+    }
+    bool is_worth_waiting = session->state == SESSION_ATTACHED || is_running;
     loop_timer_once(session->leave_timer, is_worth_waiting ? LEAVE_FINISH_MS : LEAVE_ANSWER_MS);
 }
 

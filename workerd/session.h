@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session: life with the coordinator: one stream that is dialled again for ever.
  *
- *            start            Hello sent             Welcome
- *   IDLE ----------> DIALING -------------> GREETED ---------> ATTACHED
- *                      ^  ^                    | no Welcome in    |
- *                      |  | backoff            | time             | the stream broke: steps go on,
- * the next |  +---- BROKEN <-------+                  | Hello says what is held and reported |
- * ^-------------------------------+ |                                          | Goodbye: all is
- * dropped, the next Hello
- *                      +------------------------------------------+ is a new incarnation's
+ *          start          Hello sent         Welcome
+ *   IDLE --------> DIALING --------> GREETED --------> ATTACHED
+ *                     ^                 |                  |
+ *                     | backoff         | no Welcome       | the stream broke, or Goodbye
+ *                     +--- BROKEN <-----+                  |
+ *                             ^----------------------------+
  *
- *   session_leave from any state: nothing is begun any more; what was begun ends (LEAVE_FINISH_MS),
+ * When the stream broke, steps go on, and the next Hello says what is held and what was reported.
+ * After a Goodbye everything is dropped, and the next Hello is a new incarnation's.
+ *
+ * session_leave from any state: nothing is begun any more; what was begun ends (LEAVE_FINISH_MS),
  * then one message takes leave and names what was not run; on_left after the coordinator has ended
  * the stream, or LEAVE_ANSWER_MS.
  *
  * Reports are sent together, once a loop turn, and kept until they are acknowledged.
  *
- * Owns    the channel and the stream; borrows step_run. Thread: the loop's.
+ * Owns    the channel and the stream; borrows step_run.
+ * Thread  the loop's.
  * Errors  none come out but on_fatal: a newer process of the same name took our place (ERR_EXISTS),
- * or the coordinator refuses what we are (ERR_INVALID). Everything else is waited out, saying every
- * few seconds for whom.
+ *         or the coordinator refuses what we are (ERR_INVALID). Everything else is waited out,
+ *         saying every few seconds for whom.
  */
 #ifndef WORKERD_SESSION_H
 #define WORKERD_SESSION_H

@@ -13,7 +13,7 @@
  * Thread  immutable once made, so any.
  * Units   elements are f32; payload offsets are bytes.
  * Errors  ERR_INVALID names the slice, the value and what was wanted: the slices of each variable
- * must cover its rows once, and their shapes be the model's.
+ *         must cover its rows once, and their shapes be the model's.
  */
 #ifndef WORKERD_SLICE_MAP_H
 #define WORKERD_SLICE_MAP_H

@@ -10,9 +10,9 @@
  *
  * Owns    its slots and their buffers, which are allocated on first use and kept.
  * Thread  the loop's; while a slot is FILLING or ABANDONED its buffers are an input thread's, while
- * it is READY they may be lent to a device thread. Errors  ERR_FULL: every slot is in use, ask
- * again after a release. After stage_close: what it was closed with. ERR_NO_MEMORY for the buffers.
- * What a fill failed with is in slot->err.
+ *         it is READY they may be lent to a device thread.
+ * Errors  ERR_FULL: every slot is in use, ask again after a release. After stage_close: what it was
+ *         closed with. ERR_NO_MEMORY for the buffers. What a fill failed with is in slot->err.
  */
 #ifndef WORKERD_STAGE_H
 #define WORKERD_STAGE_H

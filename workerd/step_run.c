@@ -462,6 +462,9 @@ static void ask_train_vars(struct step *step)
     struct open_job *job = step->job;
     if (job->pushing_count > 0) /* those updates are to be in what we pull */
         return;
+    for (size_t i = 0; i < JOB_COPIES && !job->env->pulls_ahead; i++)
+        if (job->copies[i].user) /* and that one's, too */
+            return;
     for (size_t i = 0; i < JOB_COPIES; i++) {
         struct job_copy *copy = &job->copies[i];
         if (copy->user || pull_is_active(copy->pull))

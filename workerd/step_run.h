@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step_run: the steps of this worker, from ticket to acknowledged report.
  *
- *                  batch staged, variables pulled,         device done            every shard
- * answered ticket         a set of gradients free                 (train) | WAITING
- * ---------------------------> ON_DEVICE ---------------> PUSHING ----------------> REPORTED |   |
- * |   | no variables, or evaluation                 ^    | ack |   | deadline, broken data or job,
- * |   +---------------------------------------------+    v |   | shard refused or out of reach |
- * failed                                          |   gone |
- * +------------------------------------+-------------------------------------------------+
- *     +--- revoked, returned on leaving, job closed, goodbye: gone without a report
+ *            batch, variables and      device done        every shard
+ *   ticket   gradient arrays ready     (train)            answered
+ *     |                                                                        ack
+ *   WAITING ---------------> ON_DEVICE ------> PUSHING ----------> REPORTED -------> gone
+ *     |                        |                 |                    ^
+ *     | deadline, broken job   | evaluation,     | refused or         |
+ *     | or data, refused,      | no variables,   | out of reach       |
+ *     | out of reach           | failed          |                    |
+ *     +------------------------+-----------------+--------------------+
  *
- * While step s computes, the batches of s + 1 and s + 2 are staged and the variables of s + 1 are
- * pulled, as soon as the gradients of s - 1 were answered, so that a step lacks at most one update
- * of its own worker. Jobs without variables and data go from ticket to device at once, many at a
- * time.
+ *   Revoked, returned on leaving, job closed, goodbye: from any state to gone, without a report; a
+ *   step that the device has begun is not revoked.
+ *
+ * While step s computes, the batches of s + 1 and s + 2 are staged, and the gradients of s leave as
+ * they become complete. The variables of s + 1 are pulled when every shard has answered s, so that
+ * a worker never computes on values that lack its own last update: late gradients cost more than
+ * the transfer (measured: lenet with momentum 0.9 learns at a rate of 0.05 with gradients that are
+ * no update late, 0.03 with one, 0.01 with three). With pulls_ahead they are pulled while s
+ * computes, as soon as s - 1 is answered: the transfer is hidden, and each step lacks one update
+ * of its own worker.
+ *
+ * Jobs without variables and data go from ticket to device at once, many at a time.
  *
  * Owns    steps and open jobs. Thread: the loop's.
  * Units   ns monotonic. Bounds: STEP_RUN_HELD_MAX tickets; what exceeds it is returned.

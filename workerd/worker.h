@@ -9,8 +9,9 @@
  * callbacks of pulls and pushes.
  *
  * Owns    everything below it: server, inbox, input pool, device thread, steps, session. Borrows
- * loop and rpc. Thread  the loop's. Errors  ERR_EXISTS: the address is taken. ERR_INVALID: an
- * option.
+ *         loop and rpc.
+ * Thread  the loop's.
+ * Errors  ERR_EXISTS: the address is taken. ERR_INVALID: an option.
  */
 #ifndef WORKERD_WORKER_H
 #define WORKERD_WORKER_H
@@ -28,11 +29,13 @@ struct worker_options { /* strings are borrowed */
     struct rpc_env *rpc;
     const char *name;        /* "worker:0", or any name for a worker nobody listed */
     const char *listen;      /* host:port, port 0 picks one */
+    const char *advertise;   /* host:port to tell others; NULL: listen's host with the bound port */
     const char *coordinator; /* host:port */
     const char *device;      /* "cpu", "ref", "fake" */
     uint32_t threads;        /* of the device; 0: one per core that this process may use */
     uint32_t input_threads;  /* 0: 1 */
     const char *fake_script; /* NULL: takes no time */
+    bool pulls_ahead;        /* hides pulls behind compute, for one more own update of staleness */
     struct fault_hook hook;  /* tests only */
     void (*on_end)(void *arg, int exit_code); /* it left, or cannot go on; stop it now */
     void *arg;

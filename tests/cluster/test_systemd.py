@@ -165,7 +165,7 @@ def check_daemon(program, *more):
         with open(config, "w", encoding="utf-8") as f:  # nobody listens at these addresses
             f.write('{"cluster": {"chief": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "worker": ["127.0.0.1:3"]}}')
         if program == "coordinatord":
-            more = ("--state-dir", path + "/state")
+            more = ("--state-dir", path)
         check_notify(path, program, "--tf-config", config, "--address", "127.0.0.1:0", "--port-file", path + "/port", *more)
 
 

@@ -351,17 +351,13 @@ static void next_fault(struct sim *sim, const struct sim_event *event)
     sim_again(sim, event, sim->now_ns + sim_below(sim, 2 * sim->rates.fault_ns) + 1);
 }
 
-/* From here on nothing bad happens any more, except what the jobs bring with them. */
+/* From here on nothing bad begins any more, except what the jobs bring with them. */
 static void heal(struct sim *sim, const struct sim_event *event)
 {
     (void)event;
     sim_trace(sim, "the faults end");
     sim->is_healed = true;
     sim->ledger.stuck_until_ns = 0;
-    for (uint32_t i = 0; i < sim->worker_count; i++)
-        sim->workers[i].m.frozen_ns = MIN(sim->workers[i].m.frozen_ns, sim->now_ns + NS_PER_MS);
-    for (uint32_t i = 0; i < sim->server_count; i++)
-        sim->servers[i].m.frozen_ns = MIN(sim->servers[i].m.frozen_ns, sim->now_ns + NS_PER_MS);
 }
 
 void sim_faults_begin(struct sim *sim)

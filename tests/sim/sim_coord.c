@@ -158,7 +158,8 @@ static struct answer *answer_later(struct sim *sim, const struct core_act *act, 
     uint64_t took_ns = sim_between(sim, 1, 20) * NS_PER_MS;
     if (!sim->is_healed && sim_chance(sim, sim->rates.slow))
         took_ns += sim_below(sim, 2000) * NS_PER_MS;
-    sim_at(sim, sim->now_ns + took_ns, run, answer, NULL, 0, 0);
+    sim->disk_ns = MAX(sim->disk_ns, sim->now_ns) + took_ns; /* one thread: in order */
+    sim_at(sim, sim->disk_ns, run, answer, NULL, 0, 0);
     return answer;
 }
 
@@ -278,9 +279,12 @@ static void publish_later(struct sim *sim, const struct core_act *act)
     answer->ckpt->abandoned = copy_ranges(view.abandoned_set);
 }
 
-static void abort_ckpt(struct sim *sim, const struct core_act *act)
+static void aborted(struct sim *sim, const struct sim_event *event)
 {
-    struct sim_ckpt *ckpt = find_number(sim, job_with_dir(sim, act)->ckpt_dir, act->number, false);
+    struct answer *answer = event->p;
+    if (!sim->core || answer->core_life != sim->core_life)
+        return;
+    struct sim_ckpt *ckpt = find_number(sim, answer->job->ckpt_dir, answer->ckpt_number, false);
     for (struct sim_ckpt **at = &sim->ckpts; ckpt && *at; at = &(*at)->next) {
         if (*at == ckpt) {
             *at = ckpt->next;
@@ -441,7 +445,7 @@ static void carry_out(struct sim *sim, const struct core_act *act)
         publish_later(sim, act);
         break;
     case CORE_ACT_ABORT_CKPT:
-        abort_ckpt(sim, act);
+        answer_later(sim, act, aborted);
         break;
     case CORE_ACT_REPLY:
         hold_reply(sim, act);
@@ -531,6 +535,7 @@ void sim_coord_crash(struct sim *sim)
     sim_trace(sim, "coordinator is gone, %zu records with it", sim_ledger_backlog(sim));
     sim->result.restarts++;
     publish_on_crash(sim);
+    sim->disk_ns = 0;
     core_free(sim->core);
     sim->core = NULL;
     sim->replies = NULL;

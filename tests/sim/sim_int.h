@@ -27,7 +27,7 @@ enum {
     SIM_SLOTS_MAX = SIM_SERVERS_MAX * SIM_SHARDS_MAX,
     SIM_SLICES_MAX = 6, /* of a job */
     SIM_JOBS_MAX = 4,
-    SIM_PINS_MAX = 8,
+    SIM_PINS_MAX = LIMIT_PINS,
     SIM_REQUESTS_MAX = 256,
     SIM_HELD_MAX = 2 * LIMIT_CREDIT_MAX,
     SIM_PROCESSES_MAX = 512, /* fenced sessions that a server remembers */
@@ -359,6 +359,7 @@ struct sim {
     struct sim_plan *plans;
     struct sim_ckpt *ckpts;
     struct answer *publishing; /* sim_coord.c */
+    uint64_t disk_ns;          /* when the shell's disk thread is through with what it has */
     struct sim_ledger ledger;
     struct sim_request requests[SIM_REQUESTS_MAX];
     size_t request_count;

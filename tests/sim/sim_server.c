@@ -301,15 +301,13 @@ static enum err_code snapshot(struct sim *sim, struct sim_hold *hold, uint64_t n
     return ERR_IO; /* the directory is gone */
 }
 
-static enum err_code pin(struct sim *sim, struct sim_server *server, struct sim_hold *hold,
-                         uint64_t number)
+static enum err_code pin(struct sim_hold *hold, uint64_t number)
 {
     for (size_t i = 0; i < hold->pin_count; i++)
         if (hold->pins[i] == number)
             return ERR_OK;
     if (hold->pin_count == SIM_PINS_MAX)
-        sim_fail(sim, "%s: job %llu has %zu versions pinned and gets one more", server->m.name,
-                 (unsigned long long)hold->number, hold->pin_count);
+        return ERR_FULL;
     hold->pins[hold->pin_count++] = number;
     return ERR_OK;
 }
@@ -373,7 +371,7 @@ static enum err_code carry_out(struct sim *sim, struct sim_server *server,
             hold->watermark[s] = MAX(hold->watermark[s], msg->number);
         return ERR_OK;
     case CORE_ACT_PIN:
-        return pin(sim, server, hold, msg->number);
+        return pin(hold, msg->number);
     case CORE_ACT_MARKS:
         return ERR_OK;
     default:

@@ -206,6 +206,7 @@ struct seen {
     uint64_t last_acknowledged;
     enum steadfast_job_state last_state;
     pthread_t thread;
+    enum steadfast_code code; /* what a watch on another thread returned */
 };
 
 static bool on_status(const struct steadfast_job *job, void *arg)
@@ -269,8 +270,10 @@ TEST(a_stream_that_ends_before_its_job_is_no_success)
 
 static void *watch_it(void *arg)
 {
+    struct seen *seen = arg;
     struct steadfast_error err;
-    return (void *)(uintptr_t)steadfast_watch(client, "12", 10, TIMEOUT_MS, on_status, arg, &err);
+    seen->code = steadfast_watch(client, "12", 10, TIMEOUT_MS, on_status, seen, &err);
+    return NULL;
 }
 
 TEST(a_watch_whose_coordinator_dies_says_unavailable)
@@ -280,12 +283,11 @@ TEST(a_watch_whose_coordinator_dies_says_unavailable)
     start();
     struct seen seen = {0};
     pthread_t thread;
-    void *code = NULL;
     CHECK(pthread_create(&thread, NULL, watch_it, &seen) == 0);
     fake_wait_watches(1);
     fake_stop();
-    CHECK(pthread_join(thread, &code) == 0);
-    CHECK((enum steadfast_code)(uintptr_t)code == STEADFAST_UNAVAILABLE);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(seen.code == STEADFAST_UNAVAILABLE);
     stop();
 }
 

@@ -28,13 +28,14 @@ static const char *path_of(const char *name)
 /* This program is <build>/tests/unit/test_trainctl; the other is <build>/bin/trainctl. */
 static const char *trainctl_path(void)
 {
-    static char path[512];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+    static char path[600];
+    char own[512];
+    ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
     CHECK(n > 0);
-    path[n] = '\0';
+    own[n] = '\0';
     for (int up = 0; up < 3; up++)
-        *strrchr(path, '/') = '\0';
-    strcat(path, "/bin/trainctl");
+        *strrchr(own, '/') = '\0';
+    snprintf(path, sizeof(path), "%s/bin/trainctl", own);
     CHECK(access(path, X_OK) == 0);
     return path;
 }

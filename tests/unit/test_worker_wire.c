@@ -235,6 +235,37 @@ TEST(a_payload_that_is_not_as_planned_fails_the_step_and_says_how)
     rig_down();
 }
 
+TEST(a_step_sees_its_workers_last_update)
+{
+    up_with_job("ref", NULL);
+    RIG_PS_SET(0, holds_pushes, true);
+    rig_ticket(0);
+    rig_ticket(1);
+    RIG_UNTIL(RIG_PS(0, held_count) == 1 && RIG_PS(1, applied) == 1);
+    uint32_t beats = rig.coord.heartbeat_count;
+    RIG_UNTIL(rig.coord.heartbeat_count >=
+              beats + 5); /* time enough for a pull that should not be */
+    CHECK_U64(RIG_PS(1, pulls), 1);
+    release_held(0);
+    RIG_UNTIL(rig.coord.report_count == 2);
+    CHECK_U64(RIG_PS(0, last_pulled_version), 2);
+    CHECK_U64(RIG_PS(1, last_pulled_version), 2);
+    rig_down();
+}
+
+TEST(pulling_ahead_fetches_for_the_next_step_while_one_computes)
+{
+    rig.pulls_ahead = true;
+    up_with_job("fake", "step_us=300000");
+    rig_ticket(0);
+    rig_ticket(1);
+    RIG_UNTIL(RIG_PS(0, pulls) == 2 && RIG_PS(1, pulls) == 2);
+    CHECK_U64(rig.coord.report_count, 0);
+    RIG_UNTIL(rig.coord.report_count == 2);
+    CHECK_U64(RIG_PS(0, last_pulled_version), 1); /* without its own worker's update */
+    rig_down();
+}
+
 TEST(a_broken_stream_is_dialled_again_with_what_is_held_and_reported)
 {
     up_with_job("ref", NULL);
@@ -328,7 +359,7 @@ TEST(leaving_finishes_what_runs_and_returns_the_rest_in_one_message)
     for (uint64_t step = 0; step < 5; step++)
         rig_ticket(step);
     RIG_UNTIL(rig.coord.report_count == 1); /* step 1 runs now, or is about to */
-    RIG_UNTIL(RIG_PS(0, pulls) >= 3);
+    RIG_UNTIL(RIG_PS(0, pulls) >= 2);
     worker_leave(rig.worker, "test");
     RIG_UNTIL(rig.has_ended);
     CHECK_U64(rig.exit_code, 0);

@@ -246,6 +246,7 @@ struct rig {
     struct rpc_method fleet_method;
     struct rpc_method ps_methods[RIG_SERVERS][2];
     struct worker *worker;
+    bool pulls_ahead;          /* set before rig_up */
     struct loop_timer *turner; /* a condition may become true just before the loop goes to sleep */
     bool has_ended;
     int exit_code;
@@ -617,8 +618,8 @@ static inline void rig_on_stopped(void *arg)
     rig.is_stopped = true;
 }
 
-/* The worker is up; the caller waits for what it needs. */
-static inline void rig_up(const char *device, const char *fake_script)
+/* Coordinator and servers, without a worker. */
+static inline void rig_up_peers(void)
 {
     struct err err;
     rpc_process_init();
@@ -643,6 +644,13 @@ static inline void rig_up(const char *device, const char *fake_script)
     rpc_server_add(rig.coord.server, &rig.fleet_method, 1);
     CHECK_OK(rpc_server_listen(rig.coord.server, "127.0.0.1:0", &rig.coord.port, &err));
     rpc_server_start(rig.coord.server);
+}
+
+/* The worker is up; the caller waits for what it needs. */
+static inline void rig_up(const char *device, const char *fake_script)
+{
+    struct err err;
+    rig_up_peers();
     static char coordinator[32];
     snprintf(coordinator, sizeof(coordinator), "127.0.0.1:%u", rig.coord.port);
     struct worker_options options = {.loop = rig.loop,
@@ -654,6 +662,7 @@ static inline void rig_up(const char *device, const char *fake_script)
                                      .threads = 1,
                                      .input_threads = 2,
                                      .fake_script = fake_script,
+                                     .pulls_ahead = rig.pulls_ahead,
                                      .on_end = rig_on_worker_end};
     CHECK_OK(worker_new(&options, &rig.worker, &err));
     worker_start(rig.worker);
@@ -666,9 +675,11 @@ static inline void rig_wait_attached(void)
 
 static inline void rig_down(void)
 {
-    worker_stop(rig.worker, rig_on_stopped, NULL);
-    RIG_UNTIL(rig.is_stopped);
-    worker_free(rig.worker);
+    if (rig.worker) {
+        worker_stop(rig.worker, rig_on_stopped, NULL);
+        RIG_UNTIL(rig.is_stopped);
+        worker_free(rig.worker);
+    }
     for (uint32_t i = 0; i < RIG_SERVERS; i++) {
         for (size_t h = 0; h < rig.ps[i].held_count; h++)
             rpc_call_unref(rig.ps[i].held[h]);
