@@ -89,10 +89,12 @@ static void run_to_kill(const char *kill_at)
 {
     up("ref", kill_at);
     rig_ticket(0);
+    RIG_UNTIL(rig_report_of(0));
+    CHECK_U64(rig_report_of(0)->outcome, DONE);
     rig_ticket(1);
     int status = turn_until_child_ends();
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    CHECK(rig.coord.report_count == 1 && rig_report_of(0)->outcome == DONE);
+    CHECK_U64(rig.coord.report_count, 1);
 }
 
 TEST(a_worker_killed_before_its_push_has_sent_nothing)
