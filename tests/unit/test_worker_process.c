@@ -9,8 +9,6 @@
 
 #include "tests/unit/worker_rig.h"
 
-extern char **environ;
-
 enum { DONE = 0 };
 
 static struct {
