@@ -482,6 +482,8 @@ void core_on_journal_written(struct core *core, uint64_t now_ns, uint64_t seq)
 {
     core_event_begin(core, now_ns);
     ASSERT(seq <= core->next_seq);
+    if (core->next_seq - core->written_seq >= CORE_JOURNAL_MAX)
+        core->is_fill_due = true; /* tickets were held back */
     core->written_seq = MAX(core->written_seq, seq);
     while (core->pending_count) {
         struct pending_ack ack = core->pending[core->pending_head];

@@ -58,8 +58,10 @@ static void held_forget(struct ps_orders *orders, uint64_t job)
     while (*at && (*at)->job != job)
         at = &(*at)->next;
     struct held_job *held = *at;
-    if (held)
-        *at = held->next;
+    if (!held)
+        return;
+    *at = held->next;
+    free(held->name);
     free(held);
 }
 

@@ -61,9 +61,7 @@ static void create_make(struct task *task)
     if (code == ERR_OK) {
         part->layout = NULL; /* the values' own now */
         part->spec = NULL;
-        /* Versions rise over generations, so that no cached copy of an older one is taken for new.
-         */
-        values->version = ((part->generation - 1) << 36) + 1;
+        values->version = shard_first_version(part->generation);
         if (part->restore_directory)
             code = ckpt_read(part->restore_directory, values, &part->err);
         else
@@ -127,6 +125,7 @@ enum err_code ps_order_begin_create(struct ps_orders *orders, struct order *orde
     if (!held) {
         held = base_alloc(sizeof(*held));
         held->job = create->job;
+        held->name = base_strdup(create->name);
         held->next = orders->jobs;
         orders->jobs = held;
     }

@@ -34,6 +34,7 @@ struct order {
 struct held_job { /* what was created here and not dropped */
     uint64_t job;
     uint64_t generation;
+    char *name;
     uint32_t server; /* our position in its plan */
     bool has_slices[LIMIT_SHARDS_PER_SERVER];
     struct held_job *next;

@@ -73,7 +73,7 @@ enum err_code ps_order_begin_snapshot(struct ps_orders *orders, struct order *or
         if (!held->has_slices[i])
             continue;
         struct part *part = ps_part_new(orders, order, i, snapshot->job, snapshot->generation);
-        part->name = base_asprintf("%" PRIu64, snapshot->job);
+        part->name = base_strdup(held->name);
         part->directory = base_strdup(snapshot->directory);
         part->file_name = base_asprintf("server%u-shard%u.safetensors", held->server, i);
         order->copies++;

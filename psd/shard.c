@@ -186,6 +186,11 @@ void shard_job_free(struct shard_job *job)
     free(job);
 }
 
+uint64_t shard_first_version(uint64_t generation)
+{
+    return ((generation - 1) << 36) + 1;
+}
+
 void shard_close_job(struct shard *shard, uint64_t job, uint64_t below_generation)
 {
     lock(shard);
@@ -534,10 +539,10 @@ enum err_code shard_apply(struct shard *shard, const struct shard_push *push,
     values_compute(values, push->step, push->grads->data, next->data, &bad_slice);
     lock(shard);
     uint64_t before = values->version;
+    uint64_t pulled = MAX(push->pulled_version, shard_first_version(it->generation));
     struct buf *old = values_commit(values, push->step, next);
-    *ret_result = (struct shard_push_result){
-        .version = values->version,
-        .staleness = before > push->pulled_version ? before - push->pulled_version : 0};
+    *ret_result = (struct shard_push_result){.version = values->version,
+                                             .staleness = before > pulled ? before - pulled : 0};
     unlock(shard);
     buf_unref(old);
     run_after_apply(shard);

@@ -94,6 +94,7 @@ static enum err_code start(struct daemon *daemon, const struct daemon_identity *
                                      .rpc = daemon->env,
                                      .name = me->name,
                                      .listen = me->listen,
+                                     .advertise = me->advertise,
                                      .coordinator = me->coordinator,
                                      .device = device,
                                      .threads = threads,

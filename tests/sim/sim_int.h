@@ -30,6 +30,7 @@ enum {
     SIM_PINS_MAX = LIMIT_PINS,
     SIM_REQUESTS_MAX = 256,
     SIM_HELD_MAX = 2 * LIMIT_CREDIT_MAX,
+    SIM_ANSWERS_MAX = 64,    /* that a server remembers: an order may come again */
     SIM_PROCESSES_MAX = 512, /* fenced sessions that a server remembers */
 };
 
@@ -240,6 +241,8 @@ struct sim_server {
     size_t hold_count;
     uint64_t fenced[SIM_PROCESSES_MAX];
     size_t fenced_count;
+    struct sim_order_done *answers[SIM_ANSWERS_MAX]; /* a ring */
+    size_t answer_count;
 };
 
 /* ---- the ledger ------------------------------------------------------------------------------ */

@@ -16,6 +16,7 @@ void sim_server_forget(struct sim_server *server)
 {
     server->hold_count = 0;
     server->fenced_count = 0;
+    server->answer_count = 0;
 }
 
 struct sim_hold *sim_hold_of(struct sim_server *server, uint64_t job)
@@ -379,20 +380,37 @@ static enum err_code carry_out(struct sim *sim, struct sim_server *server,
     }
 }
 
-struct done {
+struct sim_order_done {
     struct sim_server *server;
     uint64_t life;
+    bool is_over;
     struct sim_msg msg;
 };
 
 static void order_done(struct sim *sim, const struct sim_event *event)
 {
-    struct done *done = event->p;
+    struct sim_order_done *done = event->p;
     struct sim_member *member = &done->server->m;
     if (!member->is_up || member->life != done->life || sim_defer(sim, member, event))
         return;
+    done->is_over = true;
     if (member->conn && member->is_welcomed)
         sim_send_up(sim, member->conn, &done->msg); /* else it is lost; the order comes again */
+}
+
+/* The same order again: it is answered, or will be, and not carried out twice. */
+static bool is_known(struct sim *sim, struct sim_server *server, uint64_t order)
+{
+    size_t count = MIN(server->answer_count, (size_t)SIM_ANSWERS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        struct sim_order_done *done = server->answers[i];
+        if (done->msg.order != order)
+            continue;
+        if (done->is_over)
+            sim_at(sim, sim->now_ns, order_done, done, NULL, 0, 0);
+        return true;
+    }
+    return false;
 }
 
 void sim_server_message(struct sim *sim, struct sim_server *server, const struct sim_msg *msg)
@@ -402,10 +420,14 @@ void sim_server_message(struct sim *sim, struct sim_server *server, const struct
     if (msg->kind != SIM_DOWN_ORDER)
         sim_fail(sim, "%s got message %d, which is not for a server", server->m.name,
                  (int)msg->kind);
-    struct done *done = sim_alloc(sizeof(*done));
-    *done = (struct done){.server = server,
-                          .life = server->m.life,
-                          .msg = {.kind = SIM_UP_ORDER_DONE, .order = msg->order, .text = ""}};
+    if (is_known(sim, server, msg->order))
+        return;
+    struct sim_order_done *done = sim_alloc(sizeof(*done));
+    *done = (struct sim_order_done){
+        .server = server,
+        .life = server->m.life,
+        .msg = {.kind = SIM_UP_ORDER_DONE, .order = msg->order, .text = ""}};
+    server->answers[server->answer_count++ % SIM_ANSWERS_MAX] = done;
     done->msg.code = carry_out(sim, server, msg);
     if (done->msg.code == ERR_OK && (msg->act == CORE_ACT_MARKS || msg->act == CORE_ACT_CREATE))
         done->msg.shards =

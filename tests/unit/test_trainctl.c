@@ -256,8 +256,10 @@ TEST(cluster_names_members_and_the_missing)
     fake_start(0);
     CHECK_EXIT(RUN("cluster"), 0);
     CHECK_STR(out_text,
-              "NAME      ROLE    STATE     ADDRESS          PID   MEMORY  STEPS  FLYING  DEVICES\n"
-              "worker:0  worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
+              "NAME       ROLE    STATE     ADDRESS          PID   MEMORY  STEPS  FLYING  DEVICES\n"
+              "ps:0       ps      attached  127.0.0.1:4713  4243  6.0 MiB      0       0\n"
+              "worker:0   worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
+              "worker:10  worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
               "missing: ps:1 at 127.0.0.1:4712\n");
     fake_done();
 }
