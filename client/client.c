@@ -287,6 +287,21 @@ enum steadfast_code steadfast_cancel(struct steadfast_client *client, const char
     return ask_job(client, &coord_method_cancel_job, job, timeout_ms, ret_job, err);
 }
 
+static enum err_code copy_checkpoint(const Steadfast__V1__CheckpointInfo *info,
+                                     struct steadfast_checkpoint_done *ret_done, struct err *err)
+{
+    if (!info)
+        return err_set(err, ERR_CORRUPT, "the coordinator's answer names no checkpoint");
+    if (strlen(info->path) >= sizeof(ret_done->path))
+        return err_set(err, ERR_CORRUPT,
+                       "checkpoint %" PRIu64 ": path of %zu bytes, want under %zu", info->number,
+                       strlen(info->path), sizeof(ret_done->path));
+    ret_done->number = info->number;
+    ret_done->step = info->step;
+    snprintf(ret_done->path, sizeof(ret_done->path), "%s", info->path);
+    return ERR_OK;
+}
+
 enum steadfast_code steadfast_checkpoint(struct steadfast_client *client, const char *job,
                                          uint32_t timeout_ms,
                                          struct steadfast_checkpoint_done *ret_checkpoint,
@@ -300,19 +315,8 @@ enum steadfast_code steadfast_checkpoint(struct steadfast_client *client, const 
         call(client, &coord_method_checkpoint_job, &request.base, timeout_ms, &reply, &err);
     if (code != ERR_OK)
         return hand_out(ret_err, code, &err);
-    const Steadfast__V1__CheckpointInfo *info =
-        ((const Steadfast__V1__CheckpointReply *)reply)->checkpoint;
-    if (!info)
-        code = err_set(&err, ERR_CORRUPT, "the coordinator's answer names no checkpoint");
-    else if (strlen(info->path) >= sizeof(ret_checkpoint->path))
-        code =
-            err_set(&err, ERR_CORRUPT, "checkpoint %" PRIu64 ": path of %zu bytes, want under %zu",
-                    info->number, strlen(info->path), sizeof(ret_checkpoint->path));
-    if (code == ERR_OK) {
-        ret_checkpoint->number = info->number;
-        ret_checkpoint->step = info->step;
-        snprintf(ret_checkpoint->path, sizeof(ret_checkpoint->path), "%s", info->path);
-    }
+    code = copy_checkpoint(((const Steadfast__V1__CheckpointReply *)reply)->checkpoint,
+                           ret_checkpoint, &err);
     protobuf_c_message_free_unpacked(reply, NULL);
     return hand_out(ret_err, code, &err);
 }

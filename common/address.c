@@ -145,3 +145,10 @@ enum err_code address_split(const char *address, char *ret_host, size_t host_siz
     *ret_port = port;
     return ERR_OK;
 }
+
+char *address_bound(const char *listen, uint16_t port)
+{
+    const char *colon = strrchr(listen, ':');
+    ASSERT(colon);
+    return base_asprintf("%.*s:%u", (int)(colon - listen), listen, port);
+}

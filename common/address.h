@@ -14,6 +14,8 @@
  * with it. */
 MUST_CHECK enum err_code address_split(const char *address, char *ret_host, size_t host_size,
                                        uint16_t *ret_port, struct err *err);
+/* The host of a listening address with the port that was bound; free() it. */
+char *address_bound(const char *listen, uint16_t port);
 /* What was wanted of an address, in constant words; NULL: it is one. */
 const char *address_fault(const char *address);
 /* ERR_INVALID with "place: "address": fault"; an address of any bytes is shown safely. */

@@ -119,8 +119,7 @@ char *ckpt_tensor_key(const char *name, uint64_t all_rows, uint64_t row_offset, 
                          hash, slot);
 }
 
-/* ---- checks ------------------------------------------------------------------------------------
- */
+/* ---- checks --------------------------------------------------------------------------------- */
 static int by_name(const void *a, const void *b)
 {
     const char *const *x = a, *const *y = b;
@@ -224,8 +223,7 @@ enum err_code ckpt_manifest_check(const struct ckpt_manifest *manifest, struct e
     return code == ERR_OK ? check_cover(manifest, err) : code;
 }
 
-/* ---- text --------------------------------------------------------------------------------------
- */
+/* ---- text ----------------------------------------------------------------------------------- */
 static json_t *json_u64(uint64_t value)
 {
     return json_integer((json_int_t)MIN(value, VALUE_MAX));
@@ -319,10 +317,7 @@ enum err_code ckpt_manifest_print(const struct ckpt_manifest *manifest, char **r
     if (bytes + TRAILER_BYTES > LIMIT_MANIFEST_BYTES)
         return err_set(err, ERR_INVALID, "manifest of %s: %zu bytes, want at most %u",
                        manifest->job, bytes + TRAILER_BYTES, LIMIT_MANIFEST_BYTES);
-    char *text = base_alloc(bytes + TRAILER_BYTES + 1);
-    memcpy(text, body, bytes);
-    snprintf(text + bytes, TRAILER_BYTES + 1, TRAILER_FORMAT, crc32c(0, body, bytes));
-    *ret_text = text;
+    *ret_text = base_asprintf("%.*s" TRAILER_FORMAT, (int)bytes, body, crc32c(0, body, bytes));
     *ret_bytes = bytes + TRAILER_BYTES;
     return ERR_OK;
 }
@@ -535,7 +530,7 @@ static enum err_code read_root(struct ckpt_manifest *manifest, const struct json
     if (code == ERR_OK)
         code = read_list(manifest, root, "vars", LIMIT_VARIABLES, read_var, err);
     if (code == ERR_OK)
-        code = read_list(manifest, root, "files", LIMIT_SERVERS * LIMIT_SHARDS_PER_SERVER,
+        code = read_list(manifest, root, "files", (size_t)LIMIT_SERVERS * LIMIT_SHARDS_PER_SERVER,
                          read_file, err);
     if (code == ERR_OK)
         code = read_list(manifest, root, "groups", LIMIT_SLICES, read_group, err);

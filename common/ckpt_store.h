@@ -10,9 +10,10 @@
  * left of the other two. Nothing here deletes a file whose name is not one we write, nor a folder
  * that holds such a file.
  *
- * Owns    nothing beyond its results. Thread: any; one writer a directory.
+ * Owns    nothing beyond its results.
+ * Thread  any; one writer a directory.
  * Errors  ERR_IO with path and errno; ERR_CORRUPT from a checkpoint that is not whole;
- * ERR_NOT_FOUND when there is none to use.
+ *         ERR_NOT_FOUND when there is none to use.
  */
 #ifndef COMMON_CKPT_STORE_H
 #define COMMON_CKPT_STORE_H

@@ -3,7 +3,9 @@
  *
  * SSE4.2's instruction where the processor has it, a table of eight otherwise; the results are the
  * same. Start with 0 and feed the pieces in order: crc32c(crc32c(0, a), b) is the checksum of a
- * followed by b. Thread  any.
+ * followed by b.
+ *
+ * Thread  any.
  */
 #ifndef COMMON_CRC32C_H
 #define COMMON_CRC32C_H

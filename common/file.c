@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ void file_out_free(struct file_out *out)
 
 enum err_code file_out_write(struct file_out *out, const void *data, size_t bytes, struct err *err)
 {
-    ASSERT(!out->is_finished);
+    ASSERT(out && !out->is_finished);
     const char *p = data;
     size_t left = bytes;
     while (left > 0) {
@@ -61,8 +62,8 @@ enum err_code file_out_write(struct file_out *out, const void *data, size_t byte
             continue;
         if (n <= 0)
             return err_from_errno(err, n < 0 ? errno : ENOSPC,
-                                  "write %s at byte %llu (%zu of %zu bytes left)", out->tmp_path,
-                                  (unsigned long long)(out->bytes + (bytes - left)), left, bytes);
+                                  "write %s at byte %" PRIu64 " (%zu of %zu bytes left)",
+                                  out->tmp_path, out->bytes + (bytes - left), left, bytes);
         p += n;
         left -= (size_t)n;
     }
@@ -123,8 +124,8 @@ enum err_code file_read(const char *path, size_t max_bytes, char **ret_data, siz
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID, "%s: not a regular file", path);
     if ((uint64_t)st.st_size > max_bytes)
-        return err_set(err, ERR_CORRUPT, "%s: %llu bytes, want at most %zu", path,
-                       (unsigned long long)st.st_size, max_bytes);
+        return err_set(err, ERR_CORRUPT, "%s: %lld bytes, want at most %zu", path,
+                       (long long)st.st_size, max_bytes);
     size_t bytes = (size_t)st.st_size;
     AUTO_MEM char *data = malloc(bytes + 1);
     if (!data)
@@ -148,12 +149,11 @@ enum err_code file_read_at(int fd, const char *path, uint64_t offset, void *dst,
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_from_errno(err, errno, "read %s at byte %llu", path,
-                                  (unsigned long long)(offset + done));
+            return err_from_errno(err, errno, "read %s at byte %" PRIu64, path, offset + done);
         if (n == 0)
-            return err_set(err, ERR_CORRUPT, "%s: ends at byte %llu, want %zu bytes from %llu",
-                           path, (unsigned long long)(offset + done), bytes,
-                           (unsigned long long)offset);
+            return err_set(err, ERR_CORRUPT,
+                           "%s: ends at byte %" PRIu64 ", want %zu bytes from %" PRIu64, path,
+                           offset + done, bytes, offset);
         done += (size_t)n;
     }
     return ERR_OK;
@@ -173,8 +173,7 @@ enum err_code file_checksum(const char *path, uint64_t *ret_bytes, uint32_t *ret
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_from_errno(err, errno, "read %s at byte %llu", path,
-                                  (unsigned long long)total);
+            return err_from_errno(err, errno, "read %s at byte %" PRIu64, path, total);
         if (n == 0)
             break;
         crc = crc32c(crc, piece, (size_t)n);

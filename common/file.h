@@ -5,9 +5,10 @@
  * folder. Whatever goes wrong before that leaves an older file under the name untouched.
  *
  * Owns    a struct file_out owns its descriptor and its temporary file; freeing an unfinished one
- * removes it. Thread  one at a time. Errors  every failed or short write, ENOSPC and EIO included,
- * names the path and errno: ERR_IO. A missing file: ERR_NOT_FOUND. Larger than the caller's bound:
- * ERR_CORRUPT.
+ *         removes it.
+ * Thread  one at a time.
+ * Errors  every failed or short write, ENOSPC and EIO included, names the path and errno: ERR_IO.
+ *         A missing file: ERR_NOT_FOUND. Larger than the caller's bound: ERR_CORRUPT.
  */
 #ifndef COMMON_FILE_H
 #define COMMON_FILE_H

@@ -277,9 +277,9 @@ static enum err_code read_header(struct reader *reader, enum idx_kind kind,
     if (got < want - 4)
         return truncated(reader, "header", want, err);
     uint32_t dims[3];
-    for (uint32_t i = 0; i < rank; i++)
+    for (size_t i = 0; i < rank; i++)
         dims[i] = big_endian(raw + 4 + 4 * i);
-    struct idx_header header;
+    struct idx_header header = {0};
     code = check_dims(reader, dims, rank, &header, err);
     if (code != ERR_OK)
         return code;
@@ -332,6 +332,7 @@ enum err_code idx_read_header(const char *path, enum idx_kind kind, struct idx_h
     enum err_code code = reader_open(path, &reader, err);
     if (code != ERR_OK)
         return code;
+    ASSERT(reader);
     return read_header(reader, kind, ret_header, err);
 }
 
@@ -344,12 +345,14 @@ enum err_code idx_load(const char *path, enum idx_kind kind, struct idx_data **r
     enum err_code code = reader_open(path, &reader, err);
     if (code != ERR_OK)
         return code;
+    ASSERT(reader);
     AUTO(idx_data) data = calloc(1, sizeof(*data));
     if (!data)
         return err_set(err, ERR_NO_MEMORY, "%s: no memory", path);
     code = read_header(reader, kind, &data->header, err);
     if (code != ERR_OK)
         return code;
+    ASSERT(data->header.data_bytes > 0);
     data->bytes = malloc(data->header.data_bytes);
     if (!data->bytes)
         return err_set(err, ERR_NO_MEMORY, "%s: no memory for %" PRIu64 " bytes of data", path,

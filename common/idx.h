@@ -11,8 +11,8 @@
  *
  * Owns    struct idx_data owns its bytes; free with idx_data_free.
  * Thread  any.
- * Units   counts of records, bytes. Offsets in errors count from 0, in the uncompressed bytes unless
- *         the text says "compressed byte".
+ * Units   counts of records, bytes. Offsets in errors count from 0, in the uncompressed bytes
+ *         unless the text says "compressed byte".
  * Errors  ERR_NOT_FOUND with the path. ERR_CORRUPT naming file, offset and what was wanted: wrong
  *         magic, truncated, bytes after the end, dimensions that are 0 or exceed LIMIT_IDX_BYTES or
  *         the file, damaged gzip stream or checksum. ERR_IO, ERR_NO_MEMORY.

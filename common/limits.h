@@ -55,7 +55,7 @@
 /* checkpoints */
 #define LIMIT_SAFETENSORS_HEADER_BYTES (64u << 20) /* LIMIT_SLICES with two slots of 200 bytes each, and room */
 #define LIMIT_MANIFEST_BYTES (64u << 20)       /* LIMIT_SLICES of 200 bytes, marks, and room */
-#define LIMIT_MANIFEST_SLICES (4 * LIMIT_SLICES) /* slices of the plan, some of them in pieces */
+#define LIMIT_MANIFEST_SLICES 262144           /* four times LIMIT_SLICES: some are in pieces */
 #define LIMIT_CKPT_NUMBER (1ull << 53)         /* a JSON number that every reader keeps exact */
 
 /* parameter server */

@@ -42,8 +42,7 @@ static bool shape_bytes(const uint64_t *shape, uint32_t rank, uint64_t elem_byte
     return true;
 }
 
-/* ---- writer ------------------------------------------------------------------------------------
- */
+/* ---- writer --------------------------------------------------------------------------------- */
 struct safetensors_writer {
     char *path;
     struct file_out *out;
@@ -89,16 +88,17 @@ static json_t *header_of(const struct safetensors_entry *entries, size_t count,
                     entry->name);
             goto fail;
         }
+        uint64_t end = offset + bytes;
         json_t *shape = json_array();
         for (uint32_t k = 0; k < entry->rank; k++)
             json_array_append_new(shape, json_integer((json_int_t)entry->shape[k]));
         json_t *item = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype, "shape", shape,
-                                 "data_offsets", (json_int_t)offset, (json_int_t)(offset + bytes));
+                                 "data_offsets", (json_int_t)offset, (json_int_t)end);
         if (!item || json_object_set_new(root, entry->name, item) != 0) {
             err_set(err, ERR_INVALID, "%s: tensor name number %zu is not UTF-8", path, i);
             goto fail;
         }
-        offset += bytes;
+        offset = end;
     }
     *ret_data_bytes = offset;
     return root;
@@ -170,8 +170,7 @@ enum err_code safetensors_writer_finish(struct safetensors_writer *writer, uint6
     return ERR_OK;
 }
 
-/* ---- reader ------------------------------------------------------------------------------------
- */
+/* ---- reader --------------------------------------------------------------------------------- */
 struct safetensors_reader {
     char *path;
     int fd;

@@ -10,9 +10,11 @@
  * reference reader demands.
  *
  * Owns    a writer owns its unfinished file (removed when freed before finish); a reader owns its
- * descriptor and its table; entries handed out live as long as the reader. Thread  one at a time;
- * reads of tensors from several threads are fine. Units   bytes; row-major, little-endian. Errors
- * ERR_CORRUPT names file, tensor and field; ERR_INVALID for our own caller's table; ERR_IO.
+ *         descriptor and its table; entries handed out live as long as the reader.
+ * Thread  one at a time; reads of tensors from several threads are fine.
+ * Units   bytes; row-major, little-endian.
+ * Errors  ERR_CORRUPT names file, tensor and field; ERR_INVALID for our own caller's table;
+ *         ERR_IO.
  */
 #ifndef COMMON_SAFETENSORS_H
 #define COMMON_SAFETENSORS_H

@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/address.h"
 #include "common/clock.h"
-#include "common/file.h"
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "coordinatord/coord_int.h"
@@ -386,16 +387,10 @@ static enum err_code open_port(struct coord *coord, struct err *err)
     code = rpc_server_listen(coord->server, coord->options.address, &port, err);
     if (code != ERR_OK)
         return code;
-    const char *colon =
-        strrchr(coord->options.address, ':'); /* the port that was asked for may be 0 */
-    int host_bytes = (int)(colon - coord->options.address);
-    log_info("coordinator.listening", "address=%.*s:%u start=%" PRIu64 " state=%s", host_bytes,
-             coord->options.address, port, coord->start, coord->options.state_dir);
-    if (!coord->options.port_file)
-        return ERR_OK;
-    char text[LIMIT_ADDRESS_BYTES + 8];
-    int n = snprintf(text, sizeof(text), "%.*s:%u\n", host_bytes, coord->options.address, port);
-    return file_write(coord->options.port_file, text, (size_t)n, err);
+    char *bound AUTO_MEM = address_bound(coord->options.address, port);
+    log_info("coordinator.listening", "address=%s start=%" PRIu64 " state=%s", bound, coord->start,
+             coord->options.state_dir);
+    return daemon_write_port_file(coord->options.port_file, bound, err);
 }
 
 static void set_serving(struct coord *coord)

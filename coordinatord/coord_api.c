@@ -200,6 +200,16 @@ static void on_submitted(struct coord *coord, struct request *request, const str
     rpc_reply(request->call, &out);
 }
 
+/* "ps:2" before "ps:10": the order in which the core places. */
+static int compare_servers(const void *a, const void *b)
+{
+    const struct core_server_ref *x = a;
+    const struct core_server_ref *y = b;
+    size_t x_bytes = strlen(x->name);
+    size_t y_bytes = strlen(y->name);
+    return x_bytes != y_bytes ? (x_bytes < y_bytes ? -1 : 1) : strcmp(x->name, y->name);
+}
+
 static void reply_plan(struct coord *coord, struct rpc_call *call, const struct job_spec *spec,
                        const struct data_facts *facts)
 {
@@ -225,6 +235,7 @@ static void reply_plan(struct coord *coord, struct rpc_call *call, const struct 
                 (struct core_server_ref){CORE_NO_CONN, names[i], task->address, 1, 0};
         }
     }
+    qsort(servers, count, sizeof(*servers), compare_servers);
     Steadfast__V1__PlanReply reply = STEADFAST__V1__PLAN_REPLY__INIT;
     struct coord_plan_facts plan_facts = {0};
     struct err err = {0};

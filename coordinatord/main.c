@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* coordinatord: takes jobs, schedules their steps, remembers what was acknowledged. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "common/cluster_spec.h"
-#include "common/flags.h"
+#include "common/daemon.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -12,13 +8,7 @@
 #include "common/rpc.h"
 #include "coordinatord/coord.h"
 
-static const char *tf_config;
-static const char *job_name;
-static const char *task_index;
-static const char *ps_hosts;
-static const char *worker_hosts;
-static const char *controller_host;
-static const char *log_level = "info";
+static struct daemon_flags flags;
 static struct coord_options options = {
     .state_dir = "/var/lib/steadfast/coordinatord",
     .heartbeat_ms = DEFAULT_HEARTBEAT_MS,
@@ -31,18 +21,7 @@ static struct coord_options options = {
 };
 
 static const struct flag flag_table[] = {
-    {"tf-config", FLAG_STRING, &tf_config, 0, 0, "FILE",
-     "cluster description (default: the variable TF_CONFIG)"},
-    {"job_name", FLAG_STRING, &job_name, 0, 0, "ROLE",
-     "chief (controller); with the host lists below"},
-    {"task_index", FLAG_STRING, &task_index, 0, 0, "N", "index of this task"},
-    {"ps_hosts", FLAG_STRING, &ps_hosts, 0, 0, "LIST", "host:port,..."},
-    {"worker_hosts", FLAG_STRING, &worker_hosts, 0, 0, "LIST", "host:port,..."},
-    {"controller_host", FLAG_STRING, &controller_host, 0, 0, "HOST",
-     "host:port of the coordinator"},
-    {"address", FLAG_STRING, &options.address, 0, 0, "HOST:PORT",
-     "where to listen (default: the chief's address)"},
-    {"port-file", FLAG_STRING, &options.port_file, 0, 0, "FILE", "gets the bound host:port"},
+    DAEMON_FLAG_ROWS(flags),
     {"state-dir", FLAG_STRING, &options.state_dir, 0, 0, "DIR", "where the ledger lives"},
     {"heartbeat-ms", FLAG_U32, &options.heartbeat_ms, 10, 60000, "MS",
      "how often members say that they live (250)"},
@@ -58,31 +37,7 @@ static const struct flag flag_table[] = {
      "jobs that run at the same time (4)"},
     {"recover-ms", FLAG_U32, &options.recover_ms, 100, 600000, "MS",
      "how long members may take to come back after a restart (4000)"},
-    {"log-level", FLAG_STRING, &log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
 };
-
-static int usage_error(const struct err *err)
-{
-    log_error("usage", "%s", err->text);
-    return 2;
-}
-
-static enum err_code load_cluster(struct cluster_spec **ret_cluster, struct err *err)
-{
-    enum err_code code = job_name || ps_hosts || worker_hosts || controller_host
-                             ? cluster_spec_from_flags(job_name, task_index, ps_hosts, worker_hosts,
-                                                       controller_host, ret_cluster, err)
-                             : cluster_spec_load(tf_config, ret_cluster, err);
-    if (code != ERR_OK)
-        return code;
-    const struct cluster_task *chief = cluster_spec_find(*ret_cluster, TASK_CHIEF, 0);
-    if (!options.address && chief)
-        options.address = chief->address;
-    if (!options.address)
-        return err_set(err, ERR_INVALID,
-                       "cluster.chief: absent: want the coordinator's host:port, or --address");
-    return ERR_OK;
-}
 
 static void on_stopped(void *arg)
 {
@@ -105,41 +60,37 @@ static void on_signal(int signum, void *arg)
 int main(int argc, char **argv)
 {
     struct err err = {0};
-    size_t word_count = 0;
-    rpc_process_init();
-    log_set_name("coordinatord");
-    if (flags_parse(flag_table, ARRAY_SIZE(flag_table), argc, argv, NULL, &word_count, &err) !=
-        ERR_OK)
-        return usage_error(&err);
-    enum log_level level;
-    if (!log_level_from_name(log_level, &level)) {
-        err_set(&err, ERR_INVALID, "--log-level: \"%s\": want error, warn, info or debug",
-                log_level);
-        return usage_error(&err);
-    }
-    log_set_level(level);
-    AUTO(cluster_spec) cluster = NULL;
-    if (load_cluster(&cluster, &err) != ERR_OK)
-        return usage_error(&err);
+    struct daemon_identity me = {0};
+    int status =
+        daemon_begin("coordinatord", flag_table, ARRAY_SIZE(flag_table), argc, argv, &flags);
+    if (status)
+        return status;
+    if (daemon_identify(TASK_CHIEF, &flags, NULL, NULL, &me, &err) != ERR_OK)
+        return daemon_usage_error(&err);
+    options.address = me.listen;
+    options.port_file = flags.port_file;
 
     struct daemon_ref daemon = {0};
     struct rpc_env *env = NULL;
-    if (loop_new(&daemon.loop, &err) != ERR_OK ||
-        rpc_env_new(loop_uv(daemon.loop), &env, &err) != ERR_OK ||
-        coord_new(daemon.loop, env, cluster, &options, &daemon.coord, &err) != ERR_OK) {
-        log_error("start.failed", "code=%s %s", err_name(err.code), err.text);
-        if (env)
-            rpc_env_free(env);
-        loop_free(daemon.loop);
-        return 1;
+    enum err_code code = loop_new(&daemon.loop, &err);
+    if (code == ERR_OK)
+        code = rpc_env_new(loop_uv(daemon.loop), &env, &err);
+    if (code == ERR_OK)
+        code = coord_new(daemon.loop, env, me.cluster, &options, &daemon.coord, &err);
+    if (code == ERR_OK) {
+        loop_on_stop(daemon.loop, on_signal, &daemon);
+        notify_watchdog_start(loop_uv(daemon.loop));
+        notify_ready();
+        status = loop_run(daemon.loop);
+        notify_watchdog_stop();
+        coord_free(daemon.coord);
+    } else {
+        log_error("start.failed", "code=%s %s", err_name(code), err.text);
+        status = 1;
     }
-    loop_on_stop(daemon.loop, on_signal, &daemon);
-    notify_watchdog_start(loop_uv(daemon.loop));
-    notify_ready();
-    int code = loop_run(daemon.loop);
-    notify_watchdog_stop();
-    coord_free(daemon.coord);
-    rpc_env_free(env);
+    if (env)
+        rpc_env_free(env);
     loop_free(daemon.loop);
-    return code;
+    daemon_identity_done(&me);
+    return status;
 }

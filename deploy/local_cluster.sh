@@ -108,6 +108,16 @@ pid_of() {
     return 1
 }
 
+# is_gone NAME: its process has ended. Not the opposite of pid_of: a process that is just becoming its daemon has
+# no command line for a moment.
+is_gone() {
+    local pid stat
+    { read -r pid <"$dir/$1.pid"; } 2>/dev/null || return 0
+    { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || return 0
+    stat=${stat##*) }
+    [[ ${stat:0:1} == [ZX] ]]
+}
+
 # spawn NAME: starts the command line in run/NAME.argv, appends to the log, writes the pid file.
 spawn() {
     local argv=()
@@ -189,7 +199,7 @@ wait_listening() {
         for name; do
             [ -s "$dir/run/$name.port" ] && continue
             late+=("$name")
-            pid_of "$name" >/dev/null || [ -s "$dir/run/$name.port" ] || ended+=("$name")
+            if is_gone "$name" && ! [ -s "$dir/run/$name.port" ]; then ended+=("$name"); fi
         done
         [ ${#late[@]} -eq 0 ] && return 0
         [ ${#ended[@]} -gt 0 ] && return 1
@@ -201,15 +211,9 @@ wait_listening() {
 # A process that was just forked is still this script, and pid_of does not know it yet: waits until each has
 # become its daemon, or has ended.
 wait_exec() {
-    local name pid first
+    local name
     for name; do
-        read -r pid <"$dir/$name.pid"
-        while ! pid_of "$name" >/dev/null; do
-            first=''
-            { IFS= read -r -d '' first <"/proc/$pid/cmdline"; } 2>/dev/null || break
-            [ -n "$first" ] || break
-            nap
-        done
+        while ! pid_of "$name" >/dev/null && ! is_gone "$name"; do nap; done
     done
 }
 

@@ -50,8 +50,7 @@ struct bufpool {
     bool is_owned;
 };
 
-/* ---- budget ------------------------------------------------------------------------------------
- */
+/* ---- budget --------------------------------------------------------------------------------- */
 struct budget *budget_new(uint64_t limit_bytes, bool is_soft)
 {
     struct budget *budget = base_alloc(sizeof(*budget));
@@ -134,8 +133,7 @@ size_t bufpool_charge(size_t bytes)
     return charge & ~(page - 1);
 }
 
-/* ---- pool --------------------------------------------------------------------------------------
- */
+/* ---- pool ----------------------------------------------------------------------------------- */
 enum err_code bufpool_new(struct budget *budget, const char *what, size_t bytes,
                           size_t reserved_count, struct bufpool **ret_pool, struct err *err)
 {
@@ -228,12 +226,12 @@ static enum err_code map_new(struct bufpool *pool, struct pool_buf **ret_buf, st
     buf->pool = pool;
     buf->mapping = mapping;
     buf->mapping_bytes = mapping_bytes;
-    uintptr_t start = (uintptr_t)mapping;
+    char *start = mapping;
     if (is_huge) {
-        start = (start + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-        madvise((void *)start, pool->charge, MADV_HUGEPAGE); /* a wish; small pages work too */
+        start += -(uintptr_t)mapping & (HUGE_PAGE - 1); /* to the next border */
+        madvise(start, pool->charge, MADV_HUGEPAGE);    /* a wish; small pages work too */
     }
-    buf->buf.data = (void *)start;
+    buf->buf.data = start;
     buf->buf.bytes = pool->bytes;
     *ret_buf = buf;
     return ERR_OK;
@@ -316,8 +314,7 @@ size_t bufpool_out_count(struct bufpool *pool)
     return out;
 }
 
-/* ---- buffers -----------------------------------------------------------------------------------
- */
+/* ---- buffers -------------------------------------------------------------------------------- */
 struct buf *buf_ref(struct buf *buf)
 {
     __atomic_add_fetch(&((struct pool_buf *)buf)->refs, 1, __ATOMIC_RELAXED);

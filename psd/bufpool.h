@@ -7,11 +7,12 @@
  * reservation go back when another pool is short.
  *
  * Owns    the holder of a reference to a struct buf may read it; who holds the only one may write
- * it. A pool lives until its owner and every buffer let go of it. Thread  any. Locks: budget, then
- * pool; both are leaves for everybody else. Units   bytes; what is charged is the rounded size.
+ *         it. A pool lives until its owner and every buffer let go of it.
+ * Thread  any. Locks: budget, then pool; both are leaves for everybody else.
+ * Units   bytes; what is charged is the rounded size.
  * Errors  ERR_NO_MEMORY from bufpool_new: needed, used and budget are in the text. ERR_FULL from
- * bufpool_get: all buffers are held and the budget is spent; bufpool_wait sleeps until one comes
- * back.
+ *         bufpool_get: all buffers are held and the budget is spent; bufpool_wait sleeps until one
+ *         comes back.
  */
 #ifndef PSD_BUFPOOL_H
 #define PSD_BUFPOOL_H

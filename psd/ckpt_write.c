@@ -23,7 +23,7 @@ static void describe(const struct snapshot_piece *piece, const char *slot,
 static void free_entries(struct safetensors_entry *entries, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        free((char *)(uintptr_t)entries[i].name);
+        free((char *)entries[i].name);
     free(entries);
 }
 

@@ -2,8 +2,10 @@
 /* ckpt_write: one shard's snapshot into `server<k>-shard<i>.safetensors`, fsynced.
  *
  * A piece's values are the tensor ckpt_tensor_key(name, rows...) and its slots the same with
- * "#slot". Thread  a file thread. Errors  ERR_IO with path and errno; an earlier file of that name
- * stays as it was.
+ * "#slot".
+ *
+ * Thread  a file thread.
+ * Errors  ERR_IO with path and errno; an earlier file of that name stays as it was.
  */
 #ifndef PSD_CKPT_WRITE_H
 #define PSD_CKPT_WRITE_H

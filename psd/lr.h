@@ -3,7 +3,9 @@
  *
  * applied counts the updates before this one, so the first update asks for 0, as `iterations` does
  * in tf.keras; PiecewiseConstantDecay (keras/optimizers/schedules/learning_rate_schedule.py) gives
- * values[0] while applied <= boundaries[0]. Thread  any.
+ * values[0] while applied <= boundaries[0].
+ *
+ * Thread  any.
  */
 #ifndef PSD_LR_H
 #define PSD_LR_H

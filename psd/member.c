@@ -15,6 +15,7 @@
 #include "proto/methods.h"
 #include "psd/ps_int.h"
 #include "psd/ps_order.h"
+#include "psd/ps_wire.h"
 
 #define REDIAL_MIN_MS 50
 #define REDIAL_MAX_MS 1000
@@ -86,14 +87,14 @@ static void send_hello(struct member *member)
     hello.session = member->session;
     hello.memory_bytes = budget_limit(ps->values);
     hello.shard_count = ps->shard_count;
-    hello.version = (char *)(uintptr_t)STEADFAST_VERSION;
+    hello.version = (char *)STEADFAST_VERSION;
     hello.pid = (uint64_t)getpid();
     hello.shards = ps_orders_states(ps->orders, 0, true, &hello.n_shards);
     Steadfast__V1__MemberMessage message = STEADFAST__V1__MEMBER_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_HELLO;
     message.hello = &hello;
     send_message(member, &message);
-    ps_orders_states_free(hello.shards, hello.n_shards);
+    ps_wire_states_free(hello.shards, hello.n_shards);
 }
 
 static void on_heartbeat(void *arg)
@@ -106,7 +107,7 @@ static void on_heartbeat(void *arg)
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_HEARTBEAT;
     message.heartbeat = &beat;
     send_message(member, &message);
-    ps_orders_states_free(beat.shards, beat.n_shards);
+    ps_wire_states_free(beat.shards, beat.n_shards);
 }
 
 void member_answer(struct member *member, const Steadfast__V1__OrderDone *done)
@@ -115,7 +116,7 @@ void member_answer(struct member *member, const Steadfast__V1__OrderDone *done)
         return;
     Steadfast__V1__MemberMessage message = STEADFAST__V1__MEMBER_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_DONE;
-    message.done = (Steadfast__V1__OrderDone *)(uintptr_t)done;
+    message.done = (Steadfast__V1__OrderDone *)done;
     send_message(member, &message);
 }
 
@@ -326,7 +327,7 @@ void member_stop(struct member *member, void (*on_stopped)(void *arg), void *arg
         return;
     }
     Steadfast__V1__Leaving leaving = STEADFAST__V1__LEAVING__INIT;
-    leaving.reason = (char *)(uintptr_t) "stopped";
+    leaving.reason = (char *)"stopped";
     Steadfast__V1__MemberMessage message = STEADFAST__V1__MEMBER_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_LEAVING;
     message.leaving = &leaving;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* member: life with the coordinator.
  *
- *   waiting --dial, Hello--> greeting --Welcome--> attached --stream ends--> waiting (keeps all
- * state)
- *                                                     |
+ *   waiting --dial, Hello--> greeting --Welcome--> attached --stream ends--> waiting
+ *                                                     |                 (keeps all state)
  *                                  Goodbye: drops all jobs, takes a new incarnation -> waiting
  *
  * While it waits it says every few seconds for whom. While attached it sends heartbeats and

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim: which optimizer, which instruction set, and the scan for gradients that are no numbers. */
+/* optim: which optimizer, and which instruction set. */
 #include "psd/optim.h"
-
-#include <string.h>
 
 const struct optim *optim_of(enum optimizer_kind kind)
 {
@@ -34,15 +32,4 @@ enum optim_isa optim_isa_best(void)
     return optim_isa_has(OPTIM_ISA_AVX512) ? OPTIM_ISA_AVX512
            : optim_isa_has(OPTIM_ISA_AVX2) ? OPTIM_ISA_AVX2
                                            : OPTIM_ISA_BASE;
-}
-
-bool optim_has_nonfinite(const float *grads, size_t count)
-{
-    uint32_t found = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &grads[i], sizeof(bits));
-        found |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return found != 0;
 }

@@ -33,7 +33,8 @@ struct optim {
     enum optimizer_kind kind;
     uint32_t slot_count;
     const char *slot_names[OPTIM_SLOTS_MAX]; /* as checkpoints call them */
-    void (*apply)(const struct optimizer_spec *spec, const struct optim_args *args,
+    /* True when a gradient was NaN or infinite; it was applied like any other. */
+    bool (*apply)(const struct optimizer_spec *spec, const struct optim_args *args,
                   enum optim_isa isa);
 };
 
@@ -44,46 +45,28 @@ extern const struct optim optim_adam;     /* optim_adam.c */
 const struct optim *optim_of(enum optimizer_kind kind);
 bool optim_isa_has(enum optim_isa isa); /* this processor runs it */
 enum optim_isa optim_isa_best(void);
-/* True when an element is NaN or infinite. */
-bool optim_has_nonfinite(const float *grads, size_t count);
 
-/* Makes fn_base, fn_avx2 and fn_avx512 of an always-inline loop, and picks one. The loop is written
- * once, so the variants differ in nothing but the width of the registers. */
+/* Makes loop_base, loop_avx2 and loop_avx512 of an always-inline loop that returns a uint32_t. The
+ * loop is written once, so the variants differ in nothing but the width of the registers. */
+#define OPTIM_VARIANT(name, attributes, loop, params, names)                                       \
+    static __attribute__(attributes) uint32_t name params                                          \
+    {                                                                                              \
+        return loop names;                                                                         \
+    }
 #if defined(__x86_64__)
+#define OPTIM_VARIANTS(loop, params, names)                                                        \
+    OPTIM_VARIANT(loop##_base, (noinline), loop, params, names)                                    \
+    OPTIM_VARIANT(loop##_avx2, (noinline, target("avx2")), loop, params, names)                    \
+    OPTIM_VARIANT(loop##_avx512, (noinline, target("avx512f,avx512vl,prefer-vector-width=512")),   \
+                  loop, params, names)
 #define OPTIM_DISPATCH(loop, isa, ...)                                                             \
-    do {                                                                                           \
-        switch (isa) {                                                                             \
-        case OPTIM_ISA_AVX512:                                                                     \
-            loop##_avx512(__VA_ARGS__);                                                            \
-            break;                                                                                 \
-        case OPTIM_ISA_AVX2:                                                                       \
-            loop##_avx2(__VA_ARGS__);                                                              \
-            break;                                                                                 \
-        default:                                                                                   \
-            loop##_base(__VA_ARGS__);                                                              \
-        }                                                                                          \
-    } while (0)
-#define OPTIM_VARIANTS(loop, params, names)                                                        \
-    static __attribute__((noinline)) void loop##_base params                                       \
-    {                                                                                              \
-        loop names;                                                                                \
-    }                                                                                              \
-    static __attribute__((noinline, target("avx2"))) void loop##_avx2 params                       \
-    {                                                                                              \
-        loop names;                                                                                \
-    }                                                                                              \
-    static __attribute__((                                                                         \
-        noinline, target("avx512f,avx512vl,prefer-vector-width=512"))) void loop##_avx512 params   \
-    {                                                                                              \
-        loop names;                                                                                \
-    }
+    ((isa) == OPTIM_ISA_AVX512 ? loop##_avx512(__VA_ARGS__)                                        \
+     : (isa) == OPTIM_ISA_AVX2 ? loop##_avx2(__VA_ARGS__)                                          \
+                               : loop##_base(__VA_ARGS__))
 #else
-#define OPTIM_DISPATCH(loop, isa, ...) ((void)(isa), loop##_base(__VA_ARGS__))
 #define OPTIM_VARIANTS(loop, params, names)                                                        \
-    static __attribute__((noinline)) void loop##_base params                                       \
-    {                                                                                              \
-        loop names;                                                                                \
-    }
+    OPTIM_VARIANT(loop##_base, (noinline), loop, params, names)
+#define OPTIM_DISPATCH(loop, isa, ...) ((void)(isa), loop##_base(__VA_ARGS__))
 #endif
 
 #endif

@@ -19,12 +19,23 @@
 #define PSD_OPTIM_ELEM_H
 
 #include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #define OPTIM_FN static __device__ __forceinline__
 #else
 #define OPTIM_FN static inline __attribute__((always_inline))
 #endif
+
+/* The top bit is set when g is NaN or infinite: its exponent is all ones, and one more carries. The
+ * loops gather these bits with "or", which costs nothing beside the memory. */
+OPTIM_FN uint32_t optim_elem_nonfinite(float g)
+{
+    uint32_t bits;
+    memcpy(&bits, &g, sizeof(bits));
+    return (bits & 0x7fffffffu) + 0x00800000u;
+}
 
 OPTIM_FN float optim_elem_sgd(float w, float g, float lr)
 {

@@ -3,22 +3,28 @@
 #include "psd/optim.h"
 #include "psd/optim_elem.h"
 
-OPTIM_FN void sgd(const float *restrict w, const float *restrict g, float *restrict next,
-                  size_t count, float lr)
+OPTIM_FN uint32_t sgd(const float *restrict w, const float *restrict g, float *restrict next,
+                      size_t count, float lr)
 {
-    for (size_t i = 0; i < count; i++)
+    uint32_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        found |= optim_elem_nonfinite(g[i]);
         next[i] = optim_elem_sgd(w[i], g[i], lr);
+    }
+    return found;
 }
 OPTIM_VARIANTS(sgd,
                (const float *restrict w, const float *restrict g, float *restrict next,
                 size_t count, float lr),
                (w, g, next, count, lr))
 
-static void apply(const struct optimizer_spec *spec, const struct optim_args *args,
+static bool apply(const struct optimizer_spec *spec, const struct optim_args *args,
                   enum optim_isa isa)
 {
     (void)spec;
-    OPTIM_DISPATCH(sgd, isa, args->values, args->grads, args->next, args->count, (float)args->rate);
+    return OPTIM_DISPATCH(sgd, isa, args->values, args->grads, args->next, args->count,
+                          (float)args->rate) >>
+           31;
 }
 
 const struct optim optim_sgd = {.kind = OPTIMIZER_SGD, .slot_count = 0, .apply = apply};

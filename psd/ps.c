@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/address.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "proto/health_service.h"
@@ -19,14 +20,6 @@ static void on_order_done(const Steadfast__V1__OrderDone *done, void *arg)
 {
     struct ps *ps = arg;
     member_answer(ps->member, done);
-}
-
-/* "host:0" and the bound port into "host:port". */
-static char *with_port(const char *address, uint16_t port)
-{
-    const char *colon = strrchr(address, ':');
-    ASSERT(colon);
-    return base_asprintf("%.*s:%u", (int)(colon - address), address, port);
 }
 
 enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struct err *err)
@@ -50,7 +43,7 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
     if (code != ERR_OK)
         return code;
     ps->address =
-        options->advertise ? base_strdup(options->advertise) : with_port(options->listen, port);
+        options->advertise ? base_strdup(options->advertise) : address_bound(options->listen, port);
     ps_api_add(ps);
     ps->health = health_service_new();
     health_service_add(ps->health, ps->server);

@@ -33,8 +33,7 @@ static struct shard *shard_of(const struct ps *ps, uint32_t index, struct err *e
     return NULL;
 }
 
-/* ---- pull --------------------------------------------------------------------------------------
- */
+/* ---- pull ----------------------------------------------------------------------------------- */
 struct pull {
     struct rpc_blob *blob;
     uint64_t version;
@@ -111,7 +110,7 @@ static void on_pull(struct rpc_call *call, const struct rpc_in *in, void *arg)
     const struct ps *ps = arg;
     const Steadfast__V1__PullRequest *request =
         (const Steadfast__V1__PullRequest *)(const void *)in->message;
-    struct err err;
+    struct err err = {0};
     struct buf *values = NULL;
     uint64_t version = 0;
     struct shard *shard = shard_of(ps, request->shard, &err);
@@ -140,8 +139,7 @@ static void on_pull(struct rpc_call *call, const struct rpc_in *in, void *arg)
     pull_more(call, pull);
 }
 
-/* ---- push --------------------------------------------------------------------------------------
- */
+/* ---- push ----------------------------------------------------------------------------------- */
 enum push_state { PUSH_READING, PUSH_WAITING, PUSH_APPLYING, PUSH_ENDED };
 
 struct push {
@@ -261,7 +259,7 @@ static void on_chunk(struct rpc_call *call, const struct rpc_in *in, void *arg);
 static void on_open(struct push_waiter *waiter)
 {
     struct push *push = CONTAINER_OF(waiter, struct push, waiter);
-    struct err err;
+    struct err err = {0};
     enum err_code code = ERR_OK;
     pthread_mutex_lock(&push->lock);
     bool is_wanted = push->state == PUSH_WAITING;
@@ -339,7 +337,7 @@ static enum err_code take_end(struct push *push, struct err *err)
 static void on_chunk(struct rpc_call *call, const struct rpc_in *in, void *arg)
 {
     struct push *push = arg;
-    struct err err;
+    struct err err = {0};
     enum err_code code = ERR_OK;
     __atomic_add_fetch(&push->refs, 1,
                        __ATOMIC_RELAXED); /* it may end on the shard while we look */
@@ -372,7 +370,7 @@ static void run_push(struct task *task)
 {
     struct push *push = CONTAINER_OF(task, struct push, task);
     struct shard_push_result result;
-    struct err err;
+    struct err err = {0};
     enum err_code code = shard_apply(push->shard, &push->what, &result, &err);
     pthread_mutex_lock(&push->lock);
     ASSERT(push->state == PUSH_APPLYING);
@@ -422,8 +420,7 @@ static void on_push(struct rpc_call *call, const struct rpc_in *in, void *arg)
     rpc_recv(call, on_chunk, push);
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------
- */
+/* ---- the rest ------------------------------------------------------------------------------- */
 void ps_api_end_session(struct ps *ps, uint64_t session)
 {
     for (;;) { /* one at a time: ending one changes the list */

@@ -30,9 +30,9 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
 /* Drops all jobs of all shards, soon (after a Goodbye). Orders not begun are forgotten. */
 void ps_orders_drop_all(struct ps_orders *orders);
 
-/* What the shards say of all jobs (job 0) or of one, with the server's position in the plan. */
+/* What the shards say of all jobs (job 0) or of one, with the server's position in the plan;
+ * ps_wire_states_free. */
 Steadfast__V1__ShardState **ps_orders_states(struct ps_orders *orders, uint64_t job,
                                              bool with_marks, size_t *ret_count);
-void ps_orders_states_free(Steadfast__V1__ShardState **states, size_t count);
 
 #endif

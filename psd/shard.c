@@ -126,8 +126,7 @@ uint32_t shard_index(const struct shard *shard)
     return shard->index;
 }
 
-/* ---- jobs --------------------------------------------------------------------------------------
- */
+/* ---- jobs ----------------------------------------------------------------------------------- */
 static struct shard_job *find(struct shard *shard, uint64_t job)
 {
     struct shard_job *it = shard->jobs;
@@ -185,6 +184,11 @@ void shard_job_free(struct shard_job *job)
     bufpool_free(job->grads);
     free(job->name);
     free(job);
+}
+
+uint64_t shard_first_version(uint64_t generation)
+{
+    return ((generation - 1) << 36) + 1;
 }
 
 void shard_close_job(struct shard *shard, uint64_t job, uint64_t below_generation)
@@ -261,8 +265,7 @@ struct values *shard_values(struct shard *shard, uint64_t job, uint64_t generati
     return it ? it->values : NULL;
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading -------------------------------------------------------------------------------- */
 enum err_code shard_pull(struct shard *shard, uint64_t job, uint64_t generation, uint64_t pin,
                          struct buf **ret_values, uint64_t *ret_version, struct err *err)
 {
@@ -328,8 +331,7 @@ bool shard_marks(struct shard *shard, uint64_t job, struct ranges *ret_marks)
     return it != NULL;
 }
 
-/* ---- orders ------------------------------------------------------------------------------------
- */
+/* ---- orders --------------------------------------------------------------------------------- */
 enum err_code shard_prune(struct shard *shard, uint64_t job, uint64_t generation,
                           uint64_t watermark, struct err *err)
 {
@@ -398,8 +400,7 @@ bool shard_fence(struct shard *shard, uint64_t session, struct task *after)
     return !is_applying;
 }
 
-/* ---- pushing -----------------------------------------------------------------------------------
- */
+/* ---- pushing -------------------------------------------------------------------------------- */
 /* Lock held. A refusal is counted here. */
 static struct shard_job *admit(struct shard *shard, const struct shard_push *push, struct err *err)
 {
@@ -538,10 +539,10 @@ enum err_code shard_apply(struct shard *shard, const struct shard_push *push,
     values_compute(values, push->step, push->grads->data, next->data, &bad_slice);
     lock(shard);
     uint64_t before = values->version;
+    uint64_t pulled = MAX(push->pulled_version, shard_first_version(it->generation));
     struct buf *old = values_commit(values, push->step, next);
-    *ret_result = (struct shard_push_result){
-        .version = values->version,
-        .staleness = before > push->pulled_version ? before - push->pulled_version : 0};
+    *ret_result = (struct shard_push_result){.version = values->version,
+                                             .staleness = before > pulled ? before - pulled : 0};
     unlock(shard);
     buf_unref(old);
     run_after_apply(shard);

@@ -18,7 +18,7 @@
  *
  * Owns    its threads, jobs and buffers.
  * Thread  as said at each function. Tasks posted by others run on the shard or file thread and are
- * freed by their own run function.
+ *         freed by their own run function.
  */
 #ifndef PSD_SHARD_H
 #define PSD_SHARD_H
@@ -45,14 +45,15 @@ struct task_thread *shard_thread(struct shard *shard);
 struct task_thread *shard_file_thread(struct shard *shard);
 uint32_t shard_index(const struct shard *shard);
 
-/* ---- jobs --------------------------------------------------------------------------------------
- */
+/* ---- jobs ----------------------------------------------------------------------------------- */
 /* Takes values over on success. Any thread. */
 MUST_CHECK enum err_code shard_job_new(struct shard *shard, uint64_t job, uint64_t generation,
                                        const char *name, struct values *take_values,
                                        struct shard_job **ret_job, struct err *err);
 void shard_job_free(struct shard_job *job); /* one that was not installed */
 DEFINE_AUTO(shard_job)
+/* Versions rise over generations, so that no cached copy of an older one is taken for new. */
+uint64_t shard_first_version(uint64_t generation);
 /* Any thread: ends waits on behalf of this job's older generations, whose pushes are refused from
  * now on. */
 void shard_close_job(struct shard *shard, uint64_t job, uint64_t below_generation);

@@ -4,9 +4,9 @@
  * Values are taken by reference, since a published buffer never changes; slots change in place and
  * are copied. That copy is all that training on the shard waits for.
  *
- * Owns    its buffers and tables; nothing in it points into the shard. Thread: snapshot_take on the
- * shard's; then whoever holds it. Errors  ERR_FULL: an earlier snapshot of this job still holds the
- * memory for the slots.
+ * Owns    its buffers and tables; nothing in it points into the shard.
+ * Thread  snapshot_take on the shard's; then whoever holds it.
+ * Errors  ERR_FULL: an earlier snapshot of this job still holds the memory for the slots.
  */
 #ifndef PSD_SNAPSHOT_H
 #define PSD_SNAPSHOT_H

@@ -9,9 +9,21 @@
 #include "psd/lr.h"
 #include "psd/var_init.h"
 
-/* Elements that are scanned and updated in one go: gradients of 64 KiB are still in cache when the
- * second of the two loops reads them. */
-#define BLOCK_ELEMS ((uint64_t)16384)
+/* Touches the buffers that the first update and the first snapshot will want, here and not while
+ * training waits: a first touch costs more than the update. */
+static enum err_code warm(struct values *values, struct err *err)
+{
+    struct buf *bufs[1 + OPTIM_SLOTS_MAX] = {0};
+    enum err_code code = ERR_OK;
+    for (uint32_t i = 0; i <= values->optim->slot_count && code == ERR_OK; i++) {
+        code = bufpool_get(values->pool, &bufs[i], err);
+        if (code == ERR_OK)
+            memset(bufs[i]->data, 0, bufs[i]->bytes);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bufs); i++)
+        buf_unref(bufs[i]);
+    return code;
+}
 
 enum err_code values_new(struct budget *budget, const char *what, struct slice_layout *take_layout,
                          struct job_spec *take_spec, struct values **ret_values, struct err *err)
@@ -26,6 +38,8 @@ enum err_code values_new(struct budget *budget, const char *what, struct slice_l
     values->optim = optim;
     for (uint32_t i = 0; i < optim->slot_count && code == ERR_OK; i++)
         code = bufpool_get(values->pool, &values->slots[i], err); /* zero, as fresh memory is */
+    if (code == ERR_OK)
+        code = warm(values, err);
     if (code != ERR_OK)
         return code;
 
@@ -110,23 +124,18 @@ void values_compute(struct values *values, uint64_t step, const float *grads, fl
         }
         struct optim_args args = {.applied = group->applied,
                                   .rate = lr_at(&spec->learning_rate, group->applied)};
-        for (uint64_t done = 0; done < segment->elem_count; done += args.count) {
-            uint64_t at = first + done;
-            args.count = MIN(segment->elem_count - done, BLOCK_ELEMS);
-            args.values = now + at;
-            args.grads = grads + at;
-            args.next = next + at;
-            for (uint32_t k = 0; k < values->optim->slot_count; k++)
-                args.slots[k] = (float *)values->slots[k]->data + at;
-            if (optim_has_nonfinite(args.grads, args.count))
-                *ret_bad_slice = segment->slice;
-            values->optim->apply(spec, &args, isa);
-        }
+        args.count = segment->elem_count;
+        args.values = now + first;
+        args.grads = grads + first;
+        args.next = next + first;
+        for (uint32_t k = 0; k < values->optim->slot_count; k++)
+            args.slots[k] = (float *)values->slots[k]->data + first;
+        if (values->optim->apply(spec, &args, isa))
+            *ret_bad_slice = segment->slice;
     }
 }
 
-/* ---- histories ---------------------------------------------------------------------------------
- */
+/* ---- histories ------------------------------------------------------------------------------ */
 static void join_segments(struct values *values)
 {
     size_t kept = 0;

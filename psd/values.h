@@ -12,9 +12,10 @@
  *
  * Owns    everything below it. Borrows gradients.
  * Thread  values_compute: the shard's. The others too, and under the shard's lock where another
- * thread may look (values_commit; reads of now, version, groups). Units   elements of f32; steps
- * count from 0. Memory  charged to the budget when made: VALUES_BUFFERS times the values
- * (published, next, one pinned) and twice the slots (live, and a copy while a snapshot is written).
+ *         thread may look (values_commit; reads of now, version, groups).
+ * Units   elements of f32; steps count from 0.
+ * Memory  charged to the budget when made: VALUES_BUFFERS times the values (published, next, one
+ *         pinned) and twice the slots (live, and a copy while a snapshot is written).
  */
 #ifndef PSD_VALUES_H
 #define PSD_VALUES_H

@@ -3,6 +3,7 @@
  * cluster. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,32 +14,48 @@
 
 #define POLL_MS 20
 
+/* Servers before workers, each kind by name; "worker:10" after "worker:9". */
+static int compare_members(const void *a, const void *b)
+{
+    const struct steadfast_member *x = *(const struct steadfast_member *const *)a;
+    const struct steadfast_member *y = *(const struct steadfast_member *const *)b;
+    int by_role = strcmp(x->role, y->role);
+    return by_role ? by_role : strverscmp(x->name, y->name);
+}
+
+static void add_row(struct text_table *table, const struct steadfast_member *member)
+{
+    char devices[TEXT_CELL_SIZE] = "";
+    for (size_t d = 0; d < member->device_count; d++) {
+        size_t used = strlen(devices);
+        snprintf(devices + used, sizeof(devices) - used, "%s%s", d ? " " : "", member->devices[d]);
+    }
+    bool is_server = strcmp(member->role, "ps") == 0;
+    char bytes[32];
+    text_bytes(is_server ? member->held_bytes : member->memory_bytes, bytes, sizeof(bytes));
+    text_table_add(table, "%s", member->name);
+    text_table_add(table, "%s", member->role);
+    text_table_add(table, "%s", member->state);
+    text_table_add(table, "%s", member->address);
+    text_table_add(table, "%" PRIu64, member->pid);
+    text_table_add(table, "%s", bytes);
+    text_table_add(table, "%" PRIu64, member->steps_done);
+    text_table_add(table, "%u", member->in_flight);
+    text_table_add(table, "%s", devices);
+}
+
 static void print_cluster(const struct steadfast_cluster *cluster)
 {
     static const char *const heads[] = {"NAME",    "ROLE",   "STATE",   "ADDRESS", ">PID",
                                         ">MEMORY", ">STEPS", ">FLYING", "DEVICES"};
     AUTO(text_table) table = text_table_new(heads, ARRAY_SIZE(heads));
-    for (size_t i = 0; i < cluster->member_count; i++) {
-        const struct steadfast_member *member = &cluster->members[i];
-        char devices[TEXT_CELL_SIZE] = "";
-        for (size_t d = 0; d < member->device_count; d++) {
-            size_t used = strlen(devices);
-            snprintf(devices + used, sizeof(devices) - used, "%s%s", d ? " " : "",
-                     member->devices[d]);
-        }
-        bool is_server = strcmp(member->role, "ps") == 0;
-        char bytes[32];
-        text_bytes(is_server ? member->held_bytes : member->memory_bytes, bytes, sizeof(bytes));
-        text_table_add(table, "%s", member->name);
-        text_table_add(table, "%s", member->role);
-        text_table_add(table, "%s", member->state);
-        text_table_add(table, "%s", member->address);
-        text_table_add(table, "%" PRIu64, member->pid);
-        text_table_add(table, "%s", bytes);
-        text_table_add(table, "%" PRIu64, member->steps_done);
-        text_table_add(table, "%u", member->in_flight);
-        text_table_add(table, "%s", devices);
-    }
+    AUTO_MEM const struct steadfast_member **members =
+        base_alloc(cluster->member_count * sizeof(struct steadfast_member *));
+    for (size_t i = 0; i < cluster->member_count; i++)
+        members[i] = &cluster->members[i];
+    qsort(members, cluster->member_count, sizeof(struct steadfast_member *), compare_members);
+    for (size_t i = 0; i < cluster->member_count; i++)
+        add_row(table, members[i]);
     text_table_print(table, "", stdout);
     for (size_t i = 0; i < cluster->missing_count; i++)
         printf("missing: %s\n", cluster->missing[i]);

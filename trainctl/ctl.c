@@ -186,6 +186,7 @@ int ctl_read_job_file(const struct ctl *ctl, const char *path, char **ret_text)
         ctl_fail_err(ctl, &err);
         return CTL_USAGE; /* whatever kept us from reading it, nothing was started */
     }
+    ASSERT(text);
     if (memchr(text, '\0', bytes)) {
         err_set(&err, ERR_INVALID, "%s: a NUL byte: want JSON text", path);
         return ctl_fail_err(ctl, &err);

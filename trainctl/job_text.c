@@ -49,9 +49,11 @@ static double fraction_done(const struct steadfast_job *job)
 static void draw_bar(double done, char ret_bar[BAR_WIDTH + 3])
 {
     int filled = (int)(done * BAR_WIDTH);
+    memset(ret_bar, ' ', BAR_WIDTH + 2);
+    memset(ret_bar + 1, '=', (size_t)filled);
+    if (filled < BAR_WIDTH)
+        ret_bar[filled + 1] = '>';
     ret_bar[0] = '[';
-    for (int i = 0; i < BAR_WIDTH; i++)
-        ret_bar[i + 1] = i < filled ? '=' : i == filled ? '>' : ' ';
     ret_bar[BAR_WIDTH + 1] = ']';
     ret_bar[BAR_WIDTH + 2] = '\0';
 }

@@ -27,7 +27,7 @@
                                */
 #define LEAVE_ANSWER_MS 1000u /* one round trip and a group commit, many times over */
 #define SAY_AGAIN_NS    (5 * NS_PER_S)
-#define HELLO_LIST_MAX  (4 * LIMIT_CREDIT_MAX) /* the coordinator's bound on each list */
+#define HELLO_LIST_MAX  ((size_t)4 * LIMIT_CREDIT_MAX) /* the coordinator's bound on each list */
 
 enum session_state {
     SESSION_IDLE,
@@ -118,8 +118,8 @@ static void fill_report(Steadfast__V1__StepReport *wire, const struct step_repor
     wire->examples = report->examples;
     wire->correct = report->correct;
     if (report->outcome != OUTCOME_DONE)
-        wire->code = (char *)(uintptr_t)err_name(report->code);
-    wire->text = (char *)(uintptr_t)report->text;
+        wire->code = (char *)err_name(report->code);
+    wire->text = (char *)report->text;
     wire->compute_us = report->compute_us;
     wire->exchange_us = report->exchange_us;
     wire->input_us = report->input_us;
@@ -150,19 +150,19 @@ static void send_hello(struct session *session)
     POINT_AT(wire_ptrs, wire, report_count);
 
     Steadfast__V1__Device device = STEADFAST__V1__DEVICE__INIT;
-    device.name = (char *)(uintptr_t)session->options.device;
+    device.name = (char *)session->options.device;
     device.memory_bytes = session->options.memory_bytes;
     Steadfast__V1__Device *devices[] = {&device};
     Steadfast__V1__Hello hello = STEADFAST__V1__HELLO__INIT;
     hello.role = STEADFAST__V1__ROLE__ROLE_WORKER;
-    hello.name = (char *)(uintptr_t)session->options.name;
-    hello.address = (char *)(uintptr_t)session->options.address;
+    hello.name = (char *)session->options.name;
+    hello.address = (char *)session->options.address;
     hello.incarnation = session->incarnation;
     hello.session = session->number;
     hello.n_devices = ARRAY_SIZE(devices);
     hello.devices = devices;
     hello.memory_bytes = session->options.memory_bytes;
-    hello.version = (char *)(uintptr_t)STEADFAST_VERSION;
+    hello.version = (char *)STEADFAST_VERSION;
     hello.n_held = held_count;
     hello.held = ref_ptrs;
     hello.n_reports = report_count;
@@ -211,8 +211,8 @@ static void add_down(void *arg, const struct ps_link *link)
         return;
     Steadfast__V1__ServerDown *down = &list->items[list->count];
     steadfast__v1__server_down__init(down);
-    down->server = (char *)(uintptr_t)link->name;
-    down->text = (char *)(uintptr_t)link->why.text;
+    down->server = (char *)link->name;
+    down->text = (char *)link->why.text;
     list->ptrs[list->count++] = down;
 }
 
@@ -255,7 +255,7 @@ static void send_leaving(struct session *session)
     Steadfast__V1__Leaving leaving = STEADFAST__V1__LEAVING__INIT;
     leaving.n_returned = count;
     leaving.returned = ptrs;
-    leaving.reason = (char *)(uintptr_t)session->leave_reason;
+    leaving.reason = (char *)session->leave_reason;
     Steadfast__V1__MemberMessage message = STEADFAST__V1__MEMBER_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_LEAVING;
     message.leaving = &leaving;

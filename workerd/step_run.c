@@ -600,7 +600,7 @@ void step_run_ticket(struct step_run *run, const struct step_ticket *ticket)
     else if (run->is_stopped)
         err_set(&err, ERR_CANCELLED, "this worker is leaving");
     else if (held >= STEP_RUN_HELD_MAX)
-        err_set(&err, ERR_FULL, "%zu tickets are held, want at most %d", held, STEP_RUN_HELD_MAX);
+        err_set(&err, ERR_FULL, "%zu tickets are held, want at most %zu", held, STEP_RUN_HELD_MAX);
     step->state = STEP_WAITING;
     list_append(&run->lists[STEP_WAITING], step);
     run->is_changed = true;
@@ -608,6 +608,7 @@ void step_run_ticket(struct step_run *run, const struct step_ticket *ticket)
         finish(step, OUTCOME_RETURNED, &err);
         return;
     }
+    ASSERT(job);
     step->job = job;
     job->step_count++;
 }

@@ -38,7 +38,7 @@
 #include "workerd/open_job.h"
 
 #define STEP_RUN_HELD_MAX                                                                          \
-    (2 * LIMIT_CREDIT_MAX) /* the coordinator's bound, and as many revoked ones */
+    ((size_t)2 * LIMIT_CREDIT_MAX) /* the coordinator's bound, and as many revoked ones */
 
 struct step_run;
 

@@ -38,7 +38,9 @@ enum err_code tensor_set_new(const uint64_t *var_elements, size_t var_count,
             return err_set(err, ERR_NO_MEMORY, "no memory for variables of %zu bytes", bytes);
         set->mapping = mapping;
         set->mapping_bytes = mapping_bytes;
-        set->block = is_huge ? (uint8_t *)round_up((size_t)mapping, HUGE_PAGE) : mapping;
+        set->block = mapping;
+        if (is_huge)
+            set->block += round_up((size_t)mapping, HUGE_PAGE) - (size_t)mapping;
         set->block_bytes = bytes;
         if (is_huge)
             madvise(set->block, bytes,

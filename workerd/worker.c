@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/address.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -103,13 +104,6 @@ static void free_handle(uv_handle_t *handle)
     free(handle);
 }
 
-/* The host that was asked for with the port that was bound. */
-static char *bound_address(const char *listen, uint16_t port)
-{
-    const char *colon = strrchr(listen, ':');
-    return base_asprintf("%.*s:%u", (int)(colon - listen), listen, port);
-}
-
 static uint32_t usable_cores(void)
 {
     cpu_set_t set;
@@ -136,7 +130,8 @@ static enum err_code open_server(struct worker *worker, struct err *err)
     uint16_t port = 0;
     code = rpc_server_listen(worker->server, worker->options.listen, &port, err);
     if (code == ERR_OK)
-        worker->address = bound_address(worker->options.listen, port);
+        worker->address = worker->options.advertise ? base_strdup(worker->options.advertise)
+                                                    : address_bound(worker->options.listen, port);
     return code;
 }
 

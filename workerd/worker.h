@@ -29,6 +29,7 @@ struct worker_options { /* strings are borrowed */
     struct rpc_env *rpc;
     const char *name;        /* "worker:0", or any name for a worker nobody listed */
     const char *listen;      /* host:port, port 0 picks one */
+    const char *advertise;   /* host:port to tell others; NULL: listen's host with the bound port */
     const char *coordinator; /* host:port */
     const char *device;      /* "cpu", "ref", "fake" */
     uint32_t threads;        /* of the device; 0: one per core that this process may use */

@@ -67,10 +67,10 @@ def wait_until(look, deadline_s, what):
         time.sleep(POLL_S)
 
 
-def lease_args(lease_ms=600, heartbeat_ms=100, more=""):
+def lease_args(lease_ms=1000, heartbeat_ms=100, more=""):
     """Coordinator flags for tests that wait for a lease to run out."""
     return (f"--lease-ms {int(lease_ms * SCALE)} --heartbeat-ms {heartbeat_ms} "
-            f"--recover-ms {int(1500 * SCALE)} {more}").strip()
+            f"--recover-ms {int(3000 * SCALE)} {more}").strip()
 
 
 # ---- processes ---------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Daemon:
         if self.status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
+            except ChildProcessError:  # so soon that it was still the script's child: its status is not known
                 return not runs(self.pid)
             if pid == 0:
                 return False

@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import (  # noqa: E402  pylint: disable=wrong-import-position
     ENDED, OK, Cluster, assert_exact, brief, lease_args, main, noop, synthetic, test, wait_until)
 
-SLOW = "--fake-script=step_us=1000"
+SLOW = "--fake-script=step_us=1500"  # two workers: 1300 steps a second
 
 
 def kill_and_start(c):

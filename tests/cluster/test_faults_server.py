@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import (  # noqa: E402  pylint: disable=wrong-import-position
     Cluster, assert_exact, brief, lease_args, main, read_safetensors, synthetic, test)
 
-SLOW = "--fake-script=step_us=1000"
+SLOW = "--fake-script=step_us=2500"  # two workers: 800 steps a second
 
 
 def redone(status):
@@ -69,7 +69,7 @@ def a_server_that_is_back_before_its_lease_is_over_is_never_taken_for_the_old_on
 
 @test(limit_s=90)
 def servers_killed_again_and_again_in_one_job_leave_exact_counts():
-    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=2500", coordinator_args=lease_args(400, 50)) as c:
+    with Cluster(ps=2, workers=2, worker_args=SLOW, coordinator_args=lease_args()) as c:
         job = c.submit(synthetic("mlp", steps=3000, checkpoint={"directory": c.path("ckpt"), "every_steps": 60}))
         for kill in range(6):
             name = f"psd-{kill % 2}"
@@ -101,13 +101,13 @@ def a_server_frozen_past_its_lease_goes_on_with_what_it_holds():
 @test(limit_s=60)
 def a_whole_cluster_switched_off_and_on_goes_on_from_the_newest_checkpoint():
     with Cluster(ps=2, workers=2, worker_args=SLOW, coordinator_args=lease_args()) as c:
-        job = c.submit(synthetic("mlp", steps=4000, checkpoint={"directory": c.path("ckpt"), "every_steps": 200}))
+        job = c.submit(synthetic("mlp", steps=3000, checkpoint={"directory": c.path("ckpt"), "every_steps": 200}))
         s = c.wait_status(job, lambda s: s["checkpoints"], 20, "a checkpoint")
         assert s["state"] == "running", brief(s)
         c.down()
         c.up()
-        s = assert_exact(c.wait_end(job), total=4000, shards=2)
-        assert s["generation"] == 2 and any("restored from" in n for n in s["notices"]), brief(s)
+        s = assert_exact(c.wait_end(job), total=3000, shards=2)
+        assert s["generation"] >= 2 and any("restored from" in n for n in s["notices"]), brief(s)
 
 
 @test(limit_s=120)

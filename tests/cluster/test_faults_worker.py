@@ -95,9 +95,10 @@ def the_late_push_of_a_frozen_worker_is_refused_and_it_rejoins_as_a_new_incarnat
         c.add_worker("second")
         s = c.wait_acked(job, 60)  # the frozen step and later ones are somebody else's now
         assert s["state"] == "running" and s["steps"]["reissued"] > 0, brief(s)
-        assert s["duplicates_refused"] == 0, brief(s)
+        assert "fenced" not in c.log("workerd-0"), "it was refused before it woke"
         c.go_on("workerd-0")
-        c.wait_status(job, lambda x: x["duplicates_refused"] > 0, 10, "the late push is refused")
+        wait_until(lambda: "was fenced" in c.log("workerd-0"), 10, "the late push is refused")
+        c.wait_status(job, lambda x: x["duplicates_refused"] > 0, 10, "the refusal is counted")
         wire.release()
         after = wait_until(lambda: attached(c, "worker:0", pid, than=before["session"]), 10,
                            lambda: f"worker:0 rejoins: {c.member('worker:0')}")
@@ -162,7 +163,7 @@ def a_worker_that_nobody_listed_joins_in_the_middle_and_gets_steps():
         job = c.submit(synthetic("mlp", steps=1000))
         c.wait_acked(job, 50)
         c.add_worker("late")
-        wait_until(lambda: c.member("late")["steps_done"] > 20, 20, lambda: f"it gets steps: {c.cluster()}")
+        wait_until(lambda: (c.member("late") or {}).get("steps_done", 0) > 20, 20, lambda: f"it gets steps: {c.cluster()}")
         s = assert_exact(c.wait_end(job), total=1000)
         assert s["steps"]["reissued"] == 0, brief(s)
 
@@ -182,7 +183,7 @@ def a_step_that_kills_every_worker_is_quarantined_and_named():
             for name in ("workerd-0", "workerd-1"):
                 daemon = c.daemon(name)
                 if daemon.has_ended():
-                    assert daemon.status == -signal.SIGKILL, f"{name} {daemon.said()}"
+                    assert daemon.status in (-signal.SIGKILL, None), f"{name} {daemon.said()}"
                     daemon.may_die = True
                     deaths += 1
                     c.start_daemon(name)

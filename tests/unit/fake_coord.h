@@ -115,7 +115,7 @@ static const Steadfast__V1__JobStatus *fake_job(Steadfast__V1__JobState state,
         shard[i].bytes = 1000000 + i;
         steadfast__v1__evaluation__init(&evaluation[i]);
         evaluation[i].epoch = i + 1;
-        evaluation[i].step = 938 * (i + 1);
+        evaluation[i].step = 938ull * (i + 1);
         evaluation[i].loss = i ? 0.25 : 0.5;
         evaluation[i].accuracy = i ? 0.9125 : 0.875;
     }
@@ -222,7 +222,7 @@ static void fake_on_watch(struct rpc_call *call, const struct rpc_in *request, v
         return;
     for (unsigned i = 0; i < fake.watch_count; i++) {
         struct rpc_out out = {
-            .message = &fake_job(STEADFAST__V1__JOB_STATE__JOB_RUNNING, 469 * (i + 1))->base};
+            .message = &fake_job(STEADFAST__V1__JOB_STATE__JOB_RUNNING, 469ull * (i + 1))->base};
         CHECK(rpc_send(call, &out, NULL, NULL) == ERR_OK);
     }
     if (fake.watch_end == FAKE_WATCH_JOB_ENDS) {
@@ -277,7 +277,7 @@ static void fake_on_plan(struct rpc_call *call, const struct rpc_in *request, vo
         slice[i].name = WORDS("dense1/kernel");
         slice[i].n_shape = 2;
         slice[i].shape = shape;
-        slice[i].row_offset = i * 1568;
+        slice[i].row_offset = i * 1568ull;
         slice[i].rows = 1568;
         slice[i].server = i;
         slice[i].trainable = true;
@@ -324,10 +324,19 @@ static void fake_on_cluster(struct rpc_call *call, const struct rpc_in *request,
     member.pid = 4242;
     member.in_flight = 4;
     member.steps_done = 1300;
-    Steadfast__V1__MemberStatus *members[1] = {&member};
+    Steadfast__V1__MemberStatus tenth = member;
+    tenth.name = WORDS("worker:10");
+    Steadfast__V1__MemberStatus server = STEADFAST__V1__MEMBER_STATUS__INIT;
+    server.name = WORDS("ps:0");
+    server.role = WORDS("ps");
+    server.address = WORDS("127.0.0.1:4713");
+    server.state = WORDS("attached");
+    server.held_bytes = 6ull << 20;
+    server.pid = 4243;
+    Steadfast__V1__MemberStatus *members[3] = {&tenth, &member, &server};
     char *missing[1] = {WORDS("ps:1 at 127.0.0.1:4712")};
     Steadfast__V1__ClusterStatus reply = STEADFAST__V1__CLUSTER_STATUS__INIT;
-    reply.n_members = 1;
+    reply.n_members = 3;
     reply.members = members;
     reply.n_missing = is_missing ? 1 : 0;
     reply.missing = missing;
@@ -373,7 +382,7 @@ static void fake_wait_deadline(struct timespec *ret_ts)
 {
     const char *scale = getenv("TEST_TIME_SCALE");
     clock_gettime(CLOCK_REALTIME, ret_ts);
-    ret_ts->tv_sec += 10 * (scale ? atoi(scale) : 1);
+    ret_ts->tv_sec += 10l * (scale ? atoi(scale) : 1);
 }
 
 static void fake_on_drained(void *arg)

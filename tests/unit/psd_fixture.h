@@ -18,7 +18,7 @@
 #include "psd/ps.h"
 #include "tests/harness.h"
 
-#define WORDS(text) ((char *)(uintptr_t)(text))
+#define WORDS(text) ((char *)(text))
 #define JOB         7
 
 static struct {
@@ -59,8 +59,7 @@ static void fx_on_tick(void *arg)
     (void)arg;
 }
 
-/* ---- the coordinator ---------------------------------------------------------------------------
- */
+/* ---- the coordinator ------------------------------------------------------------------------ */
 static void fx_keep(Steadfast__V1__MemberMessage **at, const Steadfast__V1__MemberMessage *message)
 {
     size_t bytes = steadfast__v1__member_message__get_packed_size(message);
@@ -189,8 +188,7 @@ UNUSED static void fx_stop_coordinator(void)
     rpc_server_free(TAKE(fx.server));
 }
 
-/* ---- the server --------------------------------------------------------------------------------
- */
+/* ---- the server ----------------------------------------------------------------------------- */
 static void fx_start(uint32_t shards, uint64_t memory, uint64_t inflight)
 {
     struct err err;
@@ -239,8 +237,7 @@ static void fx_stop(void)
     loop_free(fx.loop);
 }
 
-/* ---- a job -------------------------------------------------------------------------------------
- */
+/* ---- a job ---------------------------------------------------------------------------------- */
 #define SPEC(optimizer_)                                                                           \
     "{\"name\": \"j\", \"seed\": 42, \"epochs\": 1, \"model\": {\"name\": \"softmax\","            \
     " \"num_classes\": 10}, \"dataset\": {\"source\": \"synthetic\", \"records\": 100,"            \
@@ -269,14 +266,14 @@ UNUSED static const Steadfast__V1__OrderDone *fx_create(uint64_t generation, con
         refs[i].address = WORDS("127.0.0.1:1");
     }
     Steadfast__V1__Slice *list = base_alloc((count + 1) * sizeof(*list));
-    Steadfast__V1__Slice **pointers = base_alloc((count + 1) * sizeof(*pointers));
+    Steadfast__V1__Slice **pointers = base_alloc((count + 1) * sizeof(Steadfast__V1__Slice *));
     for (size_t i = 0; i < count; i++) {
         steadfast__v1__slice__init(&list[i]);
         list[i].index = (uint32_t)i;
         list[i].var = slices[i].var;
         list[i].name = WORDS(slices[i].name);
         list[i].n_shape = 2;
-        list[i].shape = (uint64_t *)(uintptr_t)slices[i].shape;
+        list[i].shape = (uint64_t *)slices[i].shape;
         list[i].row_offset = slices[i].row_offset;
         list[i].rows = slices[i].rows;
         list[i].server = slices[i].server;
@@ -314,8 +311,7 @@ UNUSED static void fx_create_one(uint64_t rows, uint64_t cols, const char *spec)
     FX_CHECK_DONE(fx_create(1, spec, &slice, 1, NULL));
 }
 
-/* ---- clients -----------------------------------------------------------------------------------
- */
+/* ---- clients -------------------------------------------------------------------------------- */
 struct fx_push {
     struct rpc_ccall *call;
     bool is_ended;

@@ -122,6 +122,12 @@ TEST(a_manifest_comes_back_as_it_was_printed)
     CHECK_STR(again, text);
 }
 
+static void flip_bit(char *text, size_t bit)
+{
+    unsigned char *bytes = (unsigned char *)text;
+    bytes[bit / 8] = (unsigned char)(bytes[bit / 8] ^ 1u << bit % 8);
+}
+
 TEST(any_flipped_bit_or_missing_byte_of_a_manifest_is_found)
 {
     struct err err;
@@ -131,9 +137,9 @@ TEST(any_flipped_bit_or_missing_byte_of_a_manifest_is_found)
     CHECK_OK(ckpt_manifest_print(manifest, &text, &bytes, &err));
     for (size_t i = 0; i < bytes * 8; i++) {
         AUTO(ckpt_manifest) back = NULL;
-        text[i / 8] ^= (char)(1 << i % 8);
+        flip_bit(text, i);
         CHECK(ckpt_manifest_parse("m", text, bytes, &back, &err) == ERR_CORRUPT);
-        text[i / 8] ^= (char)(1 << i % 8);
+        flip_bit(text, i);
     }
     for (size_t cut = 0; cut < bytes; cut++) {
         AUTO(ckpt_manifest) back = NULL;

@@ -90,7 +90,7 @@ TEST(images_and_labels_load_plain_and_gzip)
         CHECK_U64(header.count, COUNT);
         CHECK_U64(header.height, HEIGHT);
         CHECK_U64(header.width, WIDTH);
-        CHECK_U64(header.record_bytes, HEIGHT * WIDTH);
+        CHECK_U64(header.record_bytes, 12);
         AUTO(idx_data) data = NULL;
         CHECK_OK(idx_load(path, IDX_IMAGES, &data, &err));
         CHECK(memcmp(&data->header, &header, sizeof(header)) == 0);
@@ -207,15 +207,15 @@ TEST(dimensions_that_cannot_be_are_refused_before_memory_is_taken)
 {
     uint8_t file[IMAGE_FILE];
     uint8_t packed[1024];
-    for (int dim = 0; dim < 3; dim++) {
+    for (size_t dim = 0; dim < 3; dim++) {
         char at[20];
-        snprintf(at, sizeof(at), "byte %d", 4 + 4 * dim);
+        snprintf(at, sizeof(at), "byte %zu", 4 + 4 * dim);
         make_images(file);
         put_u32(file + 4 + 4 * dim, 0);
         check_corrupt(file, IMAGE_FILE, IDX_IMAGES, at, "is 0, want at least 1");
     }
     make_images(file);
-    for (int dim = 0; dim < 3; dim++)
+    for (size_t dim = 0; dim < 3; dim++)
         put_u32(file + 4 + 4 * dim, UINT32_MAX); /* the product overflows 64 bits */
     check_corrupt(file, IMAGE_FILE, IDX_IMAGES, "byte 8: dimension 1 is 4294967295",
                   "17179869184 bytes");

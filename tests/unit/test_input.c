@@ -11,6 +11,11 @@
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"
 
+static bool is_same(const void *a, const void *b, size_t bytes)
+{
+    return memcmp(a, b, bytes) == 0;
+}
+
 static struct dataset_spec synthetic_spec(uint64_t records)
 {
     return (struct dataset_spec){.source = DATA_SYNTHETIC,
@@ -69,16 +74,16 @@ TEST(synthetic_records_depend_on_seed_stream_and_number_only)
     int32_t lx[N], ly[N];
     CHECK_OK(input_fill(a, forward, N, x, lx, &err));
     CHECK_OK(input_fill(b, backward, N, y, ly, &err));
-    for (int i = 0; i < N; i++) {
+    for (size_t i = 0; i < N; i++) {
         CHECK(lx[i] == ly[N - 1 - i] && lx[i] >= 0 && lx[i] < 4);
-        CHECK(memcmp(x + i * ELEMENTS, y + (N - 1 - i) * ELEMENTS, ELEMENTS * sizeof(float)) == 0);
+        CHECK(is_same(x + i * ELEMENTS, y + (N - 1 - i) * ELEMENTS, ELEMENTS * sizeof(float)));
     }
     for (int i = 0; i < N * ELEMENTS; i++)
         CHECK(x[i] >= 0.0f && x[i] <= 1.0f);
     CHECK_OK(input_fill(other_seed, forward, N, y, ly, &err));
-    CHECK(memcmp(x, y, sizeof(x)) != 0);
+    CHECK(!is_same(x, y, sizeof(x)));
     CHECK_OK(input_fill(eval, forward, N, y, ly, &err));
-    CHECK(memcmp(x, y, sizeof(x)) != 0);
+    CHECK(!is_same(x, y, sizeof(x)));
     input_unref(a);
     input_unref(b);
     input_unref(other_seed);
@@ -262,7 +267,7 @@ TEST(a_batch_of_fashion_mnist_has_its_known_checksum)
     uint64_t pixel_sum = 0;
     uint64_t weighted = 0;
     uint64_t label_sum = 0;
-    for (uint64_t i = 0; i < 32 * 784; i++) {
+    for (uint64_t i = 0; i < 32ULL * 784; i++) {
         uint64_t byte = (uint64_t)lrintf(images[i] * 255.0f);
         pixel_sum += byte;
         weighted += byte * (i % 1009);

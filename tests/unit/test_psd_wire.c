@@ -106,7 +106,7 @@ TEST(a_push_is_applied_once_and_its_repetition_changes_nothing)
 {
     enum { COUNT = 600000 }; /* 2.3 MiB: three chunks */
     fx_start(1, 64 * MIB, 8 * MIB);
-    fx_create_one(COUNT / 100, 100, SPEC(MOMENTUM));
+    fx_create_one((uint64_t)COUNT / 100, 100, SPEC(MOMENTUM));
     float *grads = base_alloc(COUNT * sizeof(float));
     for (size_t i = 0; i < COUNT; i++)
         grads[i] = (float)(i % 7);
@@ -142,7 +142,7 @@ TEST(a_push_is_applied_once_and_its_repetition_changes_nothing)
     CHECK_U64(state->marked, 2);
     CHECK_U64(state->repeated_applies, 0);
     CHECK_U64(state->groups, 1);
-    CHECK_U64(state->bytes, 2 * COUNT * sizeof(float));
+    CHECK_U64(state->bytes, 2 * sizeof(float) * COUNT);
     FX_CHECK_DONE(simple_order(STEADFAST__V1__SERVER_ORDER__WHAT_MARKS, 0));
     CHECK_U64(fx.done->done->n_shards, 1);
     CHECK_U64(fx.done->done->shards[0]->n_marks, 1);

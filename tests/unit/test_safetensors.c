@@ -17,9 +17,9 @@ static enum err_code read_with(const char *header, uint64_t length, size_t data_
 {
     AUTO_MEM char *path = in_dir("hostile");
     size_t header_bytes = strlen(header);
-    AUTO_MEM char *all = base_alloc(8 + header_bytes + data_bytes);
+    AUTO_MEM char *all = base_alloc(8 + header_bytes + data_bytes + 1);
     memcpy(all, &length, 8);
-    memcpy(all + 8, header, header_bytes);
+    snprintf(all + 8, header_bytes + 1, "%s", header);
     CHECK(file_write(path, all, 8 + header_bytes + data_bytes, err) == ERR_OK);
     AUTO(safetensors_reader) reader = NULL;
     return safetensors_reader_new(path, &reader, err);

@@ -15,8 +15,7 @@
     " \"num_classes\": 10}, \"dataset\": {\"source\": \"synthetic\", \"records\": 100,"            \
     " \"batch_size\": 10}, \"optimizer\": {\"name\": \"sgd\", \"learning_rate\": 1.0}}"
 
-/* ---- pools -------------------------------------------------------------------------------------
- */
+/* ---- pools ---------------------------------------------------------------------------------- */
 TEST(a_pool_always_has_what_it_reserved_and_more_while_the_budget_lasts)
 {
     struct err err;
@@ -76,8 +75,7 @@ TEST(a_soft_budget_takes_idle_buffers_back_but_never_refuses)
     bufpool_free(b);
 }
 
-/* ---- the gate ----------------------------------------------------------------------------------
- */
+/* ---- the gate ------------------------------------------------------------------------------- */
 struct visitor {
     struct push_waiter waiter;
     int opened;
@@ -127,8 +125,7 @@ TEST(the_gate_lets_in_by_bytes_and_count_in_the_order_of_arrival)
     push_gate_leave(gate, 1);
 }
 
-/* ---- a shard ------------------------------------------------------------------------------------
- */
+/* ---- a shard -------------------------------------------------------------------------------- */
 struct install {
     struct task task;
     struct shard *shard;
@@ -195,7 +192,7 @@ static struct shard *new_shard(struct budget *values_budget, struct budget *grad
     static uint64_t shape[2] = {512, 1024}; /* 2 MiB */
     Steadfast__V1__ServerRef ref = STEADFAST__V1__SERVER_REF__INIT, *refs = &ref;
     Steadfast__V1__Slice slice = STEADFAST__V1__SLICE__INIT, *list = &slice;
-    slice.name = (char *)(uintptr_t) "w";
+    slice.name = (char *)"w";
     slice.shape = shape;
     slice.n_shape = 2;
     slice.rows = 512;
@@ -243,7 +240,7 @@ TEST(an_update_waits_for_a_reader_to_let_go_and_never_writes_what_somebody_reads
     struct shard_push push = {.job = 7, .generation = 1};
     CHECK_OK(shard_push_buffer(shard, &push, &grads, &err));
     float *g = grads->data;
-    for (size_t i = 0; i < 512 * 1024; i++)
+    for (size_t i = 0; i < MIB / 2; i++)
         g[i] = -1.0f;
     int before = done;
     for (int i = 0; i < 2; i++) { /* readers hold versions 1 and 2 */
@@ -252,8 +249,8 @@ TEST(an_update_waits_for_a_reader_to_let_go_and_never_writes_what_somebody_reads
         wait_done(before + 1 + i);
         CHECK(applies[i].code == ERR_OK && applies[i].result.version == (uint64_t)i + 2);
     }
-    start(&applies[2], shard, 2, 5, grads);           /* no buffer for version 4 */
-    struct timespec nap = {.tv_nsec = 120 * 1000000}; /* time to go wrong; nothing is waited for */
+    start(&applies[2], shard, 2, 5, grads);       /* no buffer for version 4 */
+    struct timespec nap = {.tv_nsec = 120000000}; /* time to go wrong; nothing is waited for */
     nanosleep(&nap, NULL);
     CHECK(!is_done(before + 3));
     /* Reading, states and pins go on meanwhile. */

@@ -18,6 +18,11 @@ static struct {
     int idle;
 } rig;
 
+static bool is_same(const void *a, const void *b, size_t bytes)
+{
+    return memcmp(a, b, bytes) == 0;
+}
+
 static void on_idle(void *arg)
 {
     (void)arg;
@@ -82,8 +87,8 @@ TEST(batches_are_filled_ahead_up_to_the_bound)
         int32_t labels[5];
         CHECK(seen[i] > 0 && slots[i]->err.code == ERR_OK && slots[i]->count == 5);
         CHECK_OK(input_fill(rig.input, slots[i]->records, 5, want, labels, &err));
-        CHECK(memcmp(want, slots[i]->images, sizeof(want)) == 0);
-        CHECK(memcmp(labels, slots[i]->labels, sizeof(labels)) == 0);
+        CHECK(is_same(want, slots[i]->images, sizeof(want)));
+        CHECK(is_same(labels, slots[i]->labels, sizeof(labels)));
     }
     stage_release(slots[1]);
     CHECK_OK(stage_reserve(rig.stage, &extra, &err));

@@ -28,13 +28,14 @@ static const char *path_of(const char *name)
 /* This program is <build>/tests/unit/test_trainctl; the other is <build>/bin/trainctl. */
 static const char *trainctl_path(void)
 {
-    static char path[512];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+    static char path[600];
+    char own[512];
+    ssize_t n = readlink("/proc/self/exe", own, sizeof(own) - 1);
     CHECK(n > 0);
-    path[n] = '\0';
+    own[n] = '\0';
     for (int up = 0; up < 3; up++)
-        *strrchr(path, '/') = '\0';
-    strcat(path, "/bin/trainctl");
+        *strrchr(own, '/') = '\0';
+    snprintf(path, sizeof(path), "%s/bin/trainctl", own);
     CHECK(access(path, X_OK) == 0);
     return path;
 }
@@ -255,8 +256,10 @@ TEST(cluster_names_members_and_the_missing)
     fake_start(0);
     CHECK_EXIT(RUN("cluster"), 0);
     CHECK_STR(out_text,
-              "NAME      ROLE    STATE     ADDRESS          PID   MEMORY  STEPS  FLYING  DEVICES\n"
-              "worker:0  worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
+              "NAME       ROLE    STATE     ADDRESS          PID   MEMORY  STEPS  FLYING  DEVICES\n"
+              "ps:0       ps      attached  127.0.0.1:4713  4243  6.0 MiB      0       0\n"
+              "worker:0   worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
+              "worker:10  worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
               "missing: ps:1 at 127.0.0.1:4712\n");
     fake_done();
 }

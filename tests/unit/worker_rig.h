@@ -618,8 +618,8 @@ static inline void rig_on_stopped(void *arg)
     rig.is_stopped = true;
 }
 
-/* The worker is up; the caller waits for what it needs. */
-static inline void rig_up(const char *device, const char *fake_script)
+/* Coordinator and servers, without a worker. */
+static inline void rig_up_peers(void)
 {
     struct err err;
     rpc_process_init();
@@ -644,6 +644,13 @@ static inline void rig_up(const char *device, const char *fake_script)
     rpc_server_add(rig.coord.server, &rig.fleet_method, 1);
     CHECK_OK(rpc_server_listen(rig.coord.server, "127.0.0.1:0", &rig.coord.port, &err));
     rpc_server_start(rig.coord.server);
+}
+
+/* The worker is up; the caller waits for what it needs. */
+static inline void rig_up(const char *device, const char *fake_script)
+{
+    struct err err;
+    rig_up_peers();
     static char coordinator[32];
     snprintf(coordinator, sizeof(coordinator), "127.0.0.1:%u", rig.coord.port);
     struct worker_options options = {.loop = rig.loop,
@@ -668,9 +675,11 @@ static inline void rig_wait_attached(void)
 
 static inline void rig_down(void)
 {
-    worker_stop(rig.worker, rig_on_stopped, NULL);
-    RIG_UNTIL(rig.is_stopped);
-    worker_free(rig.worker);
+    if (rig.worker) {
+        worker_stop(rig.worker, rig_on_stopped, NULL);
+        RIG_UNTIL(rig.is_stopped);
+        worker_free(rig.worker);
+    }
     for (uint32_t i = 0; i < RIG_SERVERS; i++) {
         for (size_t h = 0; h < rig.ps[i].held_count; h++)
             rpc_call_unref(rig.ps[i].held[h]);
