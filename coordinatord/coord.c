@@ -74,18 +74,13 @@ static void tell_planned(struct coord *coord, const struct planned *planned)
                     planned->err.code, planned->err.text, slice_counts);
 }
 
-static void make_plan(struct coord *coord, const struct core_server_ref *servers, size_t count,
-                      struct planned *planned)
+static void make_plan(struct coord *coord, const struct job_spec *spec,
+                      const struct core_server_ref *servers, size_t count, struct planned *planned)
 {
-    struct core_job_view view;
     struct coord_job *job = coord_job_of(coord, planned->job);
     Steadfast__V1__Plan *plan = NULL;
-    if (!core_job_view(coord->core, clock_now_ns(), planned->job, &view)) {
-        err_set(&planned->err, ERR_NOT_FOUND, "no such job");
-        return;
-    }
     uint32_t shard_count = 0;
-    if (coord_plan_make(view.spec, &job->facts, servers, count, &plan, &shard_count, NULL,
+    if (coord_plan_make(spec, &job->facts, servers, count, &plan, &shard_count, NULL,
                         &planned->err) != ERR_OK)
         return;
     plan_proto_free(job->plan);
@@ -100,10 +95,12 @@ static void on_probed_again(struct coord *coord, void *arg, struct job_spec *spe
     struct core_job_view view;
     struct coord_job *job = coord_job_of(coord, planned->job);
     planned->err = *err;
-    if (err->code == ERR_OK && core_job_view(coord->core, clock_now_ns(), planned->job, &view)) {
+    if (err->code == ERR_OK && !core_job_view(coord->core, clock_now_ns(), planned->job, &view)) {
+        err_set(&planned->err, ERR_NOT_FOUND, "no such job");
+    } else if (err->code == ERR_OK) {
         job->facts = *facts;
         job->has_facts = true;
-        make_plan(coord, view.servers, view.server_count, planned);
+        make_plan(coord, spec, view.servers, view.server_count, planned);
     }
     tell_planned(coord, planned);
     coord_drain(coord);
@@ -116,14 +113,17 @@ static void on_probed_again(struct coord *coord, void *arg, struct job_spec *spe
 static bool plan(struct coord *coord, const struct core_act *act, struct planned *ret_planned)
 {
     *ret_planned = (struct planned){.job = act->job, .generation = act->generation};
-    if (coord_job_of(coord, act->job)->has_facts) {
-        make_plan(coord, act->servers, act->count, ret_planned);
-        return true;
-    }
     struct core_job_view view;
     struct job_spec *spec = NULL;
-    if (!core_job_view(coord->core, clock_now_ns(), act->job, &view) ||
-        job_spec_parse(view.spec_json, strlen(view.spec_json), &spec, &ret_planned->err) != ERR_OK)
+    if (!core_job_view(coord->core, clock_now_ns(), act->job, &view)) {
+        err_set(&ret_planned->err, ERR_NOT_FOUND, "no such job");
+        return true;
+    }
+    if (coord_job_of(coord, act->job)->has_facts) {
+        make_plan(coord, view.spec, act->servers, act->count, ret_planned);
+        return true;
+    }
+    if (job_spec_parse(view.spec_json, strlen(view.spec_json), &spec, &ret_planned->err) != ERR_OK)
         return true;
     struct planned *later = base_alloc(sizeof(*later));
     *later = *ret_planned;
