@@ -39,9 +39,8 @@ struct values_segment {
 
 struct values_group {
     struct ranges marks;
-    uint64_t
-        applied; /* updates computed; counted apart from the marks, so that they check each other */
-    bool is_updated; /* between compute and commit */
+    uint64_t applied; /* updates computed: counted apart from the marks, to check them by */
+    bool is_updated;  /* between compute and commit */
 };
 
 struct values {
