@@ -114,11 +114,13 @@ void values_compute(struct values *values, uint64_t step, const float *grads, fl
     const float *now = values->now->data;
     enum optim_isa isa = optim_isa_best();
     *ret_bad_slice = -1;
+    for (size_t i = 0; i < values->group_count; i++)
+        values->groups[i].is_updated = group_lacks(&values->groups[i], step);
     for (size_t i = 0; i < values->segment_count; i++) {
         const struct values_segment *segment = &values->segments[i];
         const struct values_group *group = &values->groups[segment->group];
         uint64_t first = segment->elem_offset;
-        if (!values->layout->slices[segment->slice].is_trainable || !group_lacks(group, step)) {
+        if (!values->layout->slices[segment->slice].is_trainable || !group->is_updated) {
             memcpy(next + first, now + first, segment->elem_count * sizeof(*next));
             continue;
         }
@@ -206,9 +208,11 @@ void values_set_history(struct values *values, struct values_segment *take_segme
 struct buf *values_commit(struct values *values, uint64_t step, struct buf *take_next)
 {
     ASSERT(values_lacks(values, step));
-    for (size_t i = 0; i < values->group_count; i++)
-        if (ranges_add(&values->groups[i].marks, step))
-            values->groups[i].applied++;
+    for (size_t i = 0; i < values->group_count; i++) {
+        ranges_add(&values->groups[i].marks, step);
+        values->groups[i].applied += values->groups[i].is_updated;
+        values->groups[i].is_updated = false;
+    }
     merge_equal(values);
     struct buf *old = values->now;
     values->now = take_next;

@@ -39,7 +39,8 @@ struct values_segment {
 
 struct values_group {
     struct ranges marks;
-    uint64_t applied;
+    uint64_t applied; /* updates computed: counted apart from the marks, to check them by */
+    bool is_updated;  /* between compute and commit */
 };
 
 struct values {
