@@ -240,6 +240,7 @@ static enum err_code replay_placed(struct job *job, const struct core_record *re
         job->server_count = count; /* kept true, so that a failure leaves nothing behind */
     }
     job->generation = record->number;
+    job->replayed_generation = record->number;
     job->is_replayed_placement = true;
     return ERR_OK;
 }

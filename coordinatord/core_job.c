@@ -495,6 +495,12 @@ void core_job_begin_training(struct core *core, struct job *job)
     job->slot_ns = core->now_ns;
     job->audit.next_ns = core->now_ns + core->config.audit_ms * NS_PER_MS;
     core->is_fill_due = true;
+    /* An evaluation that a restart interrupted is made of the version of now. */
+    bool is_missing = job->spec->has_eval && job->epoch > 0 &&
+                      job->evaluated_epochs >= job->epoch &&
+                      (job->eval_count == 0 || job->evals[job->eval_count - 1].epoch < job->epoch);
+    if (is_missing && job->eval.phase == EVAL_NONE && job->generation == job->replayed_generation)
+        core_eval_start(core, job, job->epoch);
 }
 
 /* Servers are there again. With all of them as they were, training goes on; else everything is

@@ -272,7 +272,7 @@ TEST(a_worker_that_was_given_up_is_told_to_rejoin)
     end(story);
 }
 
-TEST(a_failing_step_is_tried_again_and_then_fails_the_job_with_its_words)
+TEST(a_failing_step_is_tried_again_and_then_abandoned_with_its_words)
 {
     struct story *story = begin(0);
     hello(story, 1, CORE_WORKER, "worker:0", 1);
@@ -292,8 +292,11 @@ TEST(a_failing_step_is_tried_again_and_then_fails_the_job_with_its_words)
                 story->tickets[0] = story->tickets[at];
     }
     struct core_job_view view = view_of(story, job);
-    CHECK(view.state == CORE_JOB_FAILED);
-    CHECK(strstr(view.reason, "step 0 failed 5 times, last on worker:0: CORRUPT: as scripted"));
+    CHECK(view.state == CORE_JOB_RUNNING);
+    CHECK_U64(view.abandoned, 1);
+    CHECK_U64(view.abandoned_steps[0].step, 0);
+    CHECK_U64(view.abandoned_steps[0].attempts, 5);
+    CHECK_STR(view.abandoned_steps[0].text, "as scripted");
     end(story);
 }
 
@@ -415,4 +418,25 @@ TEST(a_restart_from_the_records_issues_what_was_not_acknowledged)
     CHECK_U64(view_of(again, 1).acknowledged, 100);
     end(story);
     end(again);
+}
+
+TEST(when_step_after_step_fails_the_job_fails_with_the_last_words)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    uint64_t job = submit(story, noop_json, 0);
+    for (size_t i = 0; i < story->ticket_count && view_of(story, job).state == CORE_JOB_RUNNING;
+         i++) {
+        struct core_ticket ticket = story->tickets[i];
+        report(story, 1, &ticket, CORE_FAILED);
+        story->now_ns += 60 * MS;
+        core_on_heartbeat(story->core, story->now_ns, 1, NULL, 0);
+        core_on_timer(story->core, story->now_ns);
+        drain(story);
+    }
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_FAILED);
+    CHECK_U64(view.abandoned, 2);
+    CHECK(strstr(view.reason, "failed 5 times, last on worker:0: CORRUPT: as scripted"));
+    end(story);
 }
