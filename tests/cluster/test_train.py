@@ -175,14 +175,15 @@ def every_daemon_leaves_at_sigterm_in_time_with_a_job_running():
     with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000") as c:
         job = c.submit(synthetic("mlp", steps=100000))
         c.wait_acked(job, 50)
-        for name in ("workerd-0", "psd-0", "workerd-1", "psd-1", "coordinatord"):
+        # The second worker may hold a step for the server that is gone: it tries on for five seconds.
+        for name, limit_s in (("workerd-0", 3), ("psd-0", 3), ("workerd-1", 7), ("psd-1", 3), ("coordinatord", 3)):
             daemon = c.daemon(name)
             begin = time.monotonic()
             os.kill(daemon.pid, signal.SIGTERM)
-            code = c.wait_dead(name, 5, "after SIGTERM")
+            code = c.wait_dead(name, 10, "after SIGTERM")
             assert code == 0, f"{name} {daemon.said()} after SIGTERM, want exit code 0"
             took = time.monotonic() - begin
-            assert took < 3, f"{name} took {took:.2f} s to leave"
+            assert took < limit_s, f"{name} took {took:.2f} s to leave"
 
 
 if __name__ == "__main__":
