@@ -186,7 +186,7 @@ static void carry_out(struct coord *coord, const struct core_act *act, struct pl
             (*planned_count)++;
         break;
     case CORE_ACT_FIND_CKPT:
-        coord_disk_find_ckpt(coord, act->job);
+        coord_disk_find_ckpt(coord, act->job, act->number);
         break;
     case CORE_ACT_BEGIN_CKPT: {
         struct coord_job *job = coord_job_of(coord, act->job);

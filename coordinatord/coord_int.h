@@ -142,7 +142,7 @@ void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *tak
                                       char *json, const struct data_facts *facts,
                                       const struct err *err),
                       void *arg);
-void coord_disk_find_ckpt(struct coord *coord, uint64_t job);
+void coord_disk_find_ckpt(struct coord *coord, uint64_t job, uint64_t first_number);
 void coord_disk_begin_ckpt(struct coord *coord, uint64_t job, uint64_t number);
 void coord_disk_publish_ckpt(struct coord *coord, const struct core_act *act);
 void coord_disk_abort_ckpt(struct coord *coord, uint64_t job, uint64_t number);

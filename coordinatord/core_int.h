@@ -413,6 +413,7 @@ void core_job_advance(struct core *core, struct job *job);
 void core_job_advance_all(struct core *core);
 void core_job_end(struct core *core, struct job *job, enum core_job_state state, enum err_code code,
                   const char *reason);
+uint64_t core_job_first_ckpt(const struct job *job);
 void core_job_begin_looking(struct core *core, struct job *job);
 void core_job_drop_ended(struct core *core); /* those whose end became durable */
 void core_job_server_lost(struct core *core, struct member *server);
