@@ -9,9 +9,10 @@
  * the file's. A batch never spans two windows; only the last batch of the last (shorter) window may
  * be short. The coordinator leases windows to workers.
  *
- * step = epoch * steps_per_epoch + batch;  window of a batch = batch / window_batches, in the order
- * in which windows are handed out (the permuted order: place 0 is trained first). Thread  any; no
- * state. Units: counts of records, batches; epoch and batch from 0.
+ * step = epoch * steps_per_epoch + batch; window of a batch = batch / window_batches, in the order
+ * in which windows are handed out (the permuted order: place 0 is trained first).
+ * Thread  any; no state.
+ * Units:  counts of records, batches; epoch and batch from 0.
  */
 #ifndef COMMON_DATA_ORDER_H
 #define COMMON_DATA_ORDER_H

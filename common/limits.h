@@ -74,7 +74,8 @@
 /* scheduling */
 #define LIMIT_CREDIT_MIN 2   /* one running, one staged */
 #define LIMIT_CREDIT_MAX 256 /* tickets in flight per worker */
-#define LIMIT_HELD       1024 /* tickets or reports in a hello: those in flight, revoked ones, and room \
+#define LIMIT_HELD                                                                                 \
+    1024 /* tickets or reports in a hello: those in flight, revoked ones, and room \
                                */
 #define LIMIT_TICKETS_PER_MESSAGE 256
 #define LIMIT_REPORTS_PER_MESSAGE 256

@@ -5,30 +5,30 @@
  * model of the whole cluster.
  *
  * What it promises, whatever order events come in (the invariants that the simulator checks):
- *  - a step is acknowledged only after every shard answered its push and the ledger wrote it
- * durably;
+ *  - a step is acknowledged only after every shard answered its push and the ledger has it on disk;
  *  - a step that is not acknowledged or abandoned is issued again when its worker, or the
- * coordinator, is lost;
+ *    coordinator, is lost;
  *  - after a restart from the ledger no acknowledged step is issued again;
  *  - steps of one epoch cover each batch of the epoch exactly once;
  *  - every wait has a deadline (core_next_deadline is finite while anything is awaited);
  *  - tickets in flight per worker never exceed LIMIT_CREDIT_MAX, records not yet durable never
- * CORE_JOURNAL_MAX.
+ *    CORE_JOURNAL_MAX.
  *
  * Life of a job (state: phase -> next):
  *
- *   QUEUED: queued --(a running place is free, servers are there)--> RUNNING: looking (resume or
- * restore only)
+ *   QUEUED --(a running place is free, servers are there)--> RUNNING: looking (for a checkpoint)
  *     -> planning -> placing -> training <-> (pinning, evaluating, checkpointing beside it)
  *     -> finishing (last evaluation, last checkpoint, audit of the marks) -> SUCCEEDED
- *   any RUNNING --(a server of the job is lost)--> PAUSED: waiting for servers --> looking
- * (generation + 1) any --(cancel)--> CANCELLED;  any --(too many abandoned, cannot place, wait
- * over)--> FAILED
+ *   any RUNNING --(a server of the job is lost)--> PAUSED: waiting --> looking (generation + 1)
+ *   any --(cancel)--> CANCELLED
+ *   any --(too many abandoned, cannot place, wait over)--> FAILED
  *
  * Owns    all its state. Strings and arrays in an event are borrowed for the call, those in an
- * action live until the next event. Thread: the loop's. Units: ns for time (any monotonic origin),
- * steps from 0. Errors  events that a peer got wrong are answered by actions (goodbye), never by a
- * crash; requests are answered by CORE_ACT_REPLY with a code and a text.
+ *         action live until the next event.
+ * Thread: the loop's.
+ * Units:  ns for time (any monotonic origin), steps from 0.
+ * Errors  events that a peer got wrong are answered by actions (goodbye), never by a crash;
+ *         requests are answered by CORE_ACT_REPLY with a code and a text.
  */
 #ifndef COORDINATORD_CORE_H
 #define COORDINATORD_CORE_H

@@ -3,8 +3,10 @@
  *
  * A step of the epoch being issued is in one of these places:
  *
- *   window not leased --> leased window --> in flight --> reported (finished) --> durable (acked,
- * settled) |  ^ worker lost, returned, failed     v  | again (lowest first, before everything else)
+ *   window not leased --> leased window --> in flight --> reported --> durable
+ *                                             |  ^        (finished)   (acked, settled)
+ *           worker lost, returned, failed     v  |
+ *                                            again (lowest first, before everything else)
  *
  * `issued` holds every step that left its window in this generation, so that a window skips what
  * was claimed, acknowledged or abandoned before.
@@ -17,8 +19,7 @@
 #include "coordinatord/core_int.h"
 
 #define CREDIT_QUEUE_S 0.020 /* tickets for so many seconds of a worker's speed wait at it */
-#define RETURN_HOLD_NS                                                                             \
-    (50 * NS_PER_MS) /* a worker that gave steps back waits before it gets more */
+#define RETURN_HOLD_NS (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
 
 /* ---- epochs and windows ---------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 #include "common/idx.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include "common/rand.h"
