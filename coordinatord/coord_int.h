@@ -27,6 +27,7 @@ struct conn { /* one Attach stream */
     uint64_t id;
     struct coord *coord;
     struct rpc_call *call; /* NULL: over */
+    bool is_ended;         /* we ended the call; its last event is still to come */
     bool is_known;         /* said hello */
     char *name;
     char **devices;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard: the jobs of one shard thread, and the lock under which others look at them.
  *
- *   shard_job_new -> shard_install -> (shard_apply)* -> shard_drop, or replaced by a newer
- * generation
+ *   shard_job_new -> shard_install -> (shard_apply)* -> shard_drop,
+ *   or replaced by a newer generation
  *
  * Only the shard thread changes the list, the values and their history, and does it under the lock,
  * so it reads them without. Others change pins, watermark, closing and fences, under the lock too.

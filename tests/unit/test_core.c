@@ -509,3 +509,27 @@ TEST(a_checkpoint_with_more_steps_than_the_job_is_not_resumed_from)
     ranges_done(&acked);
     end(story);
 }
+
+TEST(workers_of_ever_new_names_are_forgotten_when_they_are_gone)
+{
+    struct story *story = begin(0);
+    for (uint64_t i = 1; i <= LIMIT_WORKERS + 10; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "spot-%d", (int)i);
+        hello(story, i, CORE_WORKER, name, 1);
+        CHECK(story->goodbye == ERR_OK);
+        core_on_leaving(story->core, story->now_ns, i, NULL, 0);
+        drain(story);
+        core_on_conn_lost(story->core, story->now_ns, i);
+        drain(story);
+        story->now_ns += MS;
+    }
+    CHECK_U64(core_member_count(story->core), LIMIT_WORKERS);
+    hello(story, LIMIT_WORKERS + 11, CORE_WORKER, "stays", 1);
+    story->now_ns += 7200000 * MS;
+    core_on_heartbeat(story->core, story->now_ns, LIMIT_WORKERS + 11, NULL, 0);
+    core_on_timer(story->core, story->now_ns);
+    drain(story);
+    CHECK_U64(core_member_count(story->core), 1);
+    end(story);
+}
