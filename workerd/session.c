@@ -336,6 +336,7 @@ static void on_welcome(struct session *session, const Steadfast__V1__Welcome *we
     session->start = welcome->start;
     session->tries = 0;
     loop_timer_stop(session->timer);
+    step_run_close_idle_jobs(session->run);
     uint32_t period_ms = welcome->heartbeat_ms ? welcome->heartbeat_ms : DEFAULT_HEARTBEAT_MS;
     loop_timer_every(session->heartbeat, MAX(period_ms, HEARTBEAT_MIN_MS));
     log_info("coordinator.attached",

@@ -665,6 +665,25 @@ void step_run_close_job(struct step_run *run, uint64_t number)
         close_job(run, job);
 }
 
+static bool has_steps(const struct step_run *run, const struct open_job *job)
+{
+    for (int state = STEP_WAITING; state <= STEP_PUSHING; state++)
+        for (const struct step *step = run->lists[state].first; step; step = step->next)
+            if (step->job == job)
+                return true;
+    return false;
+}
+
+void step_run_close_idle_jobs(struct step_run *run)
+{
+    struct open_job *next = NULL;
+    for (struct open_job *job = run->jobs; job; job = next) {
+        next = job->next;
+        if (!job->is_closing && !has_steps(run, job))
+            close_job(run, job);
+    }
+}
+
 void step_run_revoke(struct step_run *run, const struct step_key *key)
 {
     struct step *step = list_find(&run->lists[STEP_WAITING], key);

@@ -89,6 +89,9 @@ DEFINE_AUTO(step_run)
 
 void step_run_open_job(struct step_run *run, const Steadfast__V1__JobOpen *message);
 void step_run_close_job(struct step_run *run, uint64_t job);
+/* On a new stream: a job without steps may have been closed on the old one. The coordinator opens a
+ * job again before its next ticket. */
+void step_run_close_idle_jobs(struct step_run *run);
 void step_run_ticket(struct step_run *run, const struct step_ticket *ticket);
 /* Looks at all waiting steps; to be called once a loop turn in which something changed. */
 void step_run_advance(struct step_run *run);
