@@ -500,6 +500,8 @@ void core_on_journal_written(struct core *core, uint64_t now_ns, uint64_t seq)
             continue; /* rolled back meanwhile: the ledger has forgotten it too */
         if (ranges_add(&job->acked, ack.ref.step)) {
             job->acked_count++;
+            job->acked_here++;
+            job->images_here += ack.examples;
             ranges_add(&job->settled, ack.ref.step);
             job->images += ack.examples;
             job->slot_steps[job->slot_at]++;

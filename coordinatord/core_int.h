@@ -221,6 +221,8 @@ struct job {
     struct suspicion suspicion;
     struct map troubles; /* step + 1 -> struct trouble */
     uint64_t acked_count;
+    uint64_t acked_here; /* by this process, for rates */
+    uint64_t images_here;
     uint32_t failed_in_a_row; /* steps that were tried out since one was done */
     uint64_t reissued;
     uint64_t images;

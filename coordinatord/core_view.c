@@ -39,8 +39,8 @@ static void fill_rates(const struct core *core, const struct job *job, uint64_t 
     if (job->phase == PHASE_ENDED ||
         job->phase == PHASE_FINISHING) { /* over the whole run of this process */
         if (view->elapsed_s > 0 && core->is_started) {
-            view->steps_per_second = (double)job->acked_count / view->elapsed_s;
-            view->images_per_second = (double)job->images / view->elapsed_s;
+            view->steps_per_second = (double)job->acked_here / view->elapsed_s;
+            view->images_per_second = (double)job->images_here / view->elapsed_s;
         }
         return;
     }
