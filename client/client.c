@@ -185,8 +185,9 @@ static enum err_code explain(const struct steadfast_client *client, uint32_t tim
                              struct err *err)
 {
     if (err->code == ERR_TIMEOUT)
-        return err_set(err, ERR_TIMEOUT, "coordinator %s: no answer within %u ms", client->address,
-                       timeout_ms);
+        return err_set(err, ERR_TIMEOUT,
+                       "coordinator %s: no answer within %u ms: want the address of a running one",
+                       client->address, timeout_ms);
     if (err->code == ERR_UNAVAILABLE)
         return err_prefix(err, "coordinator %s", client->address);
     return err->code;

@@ -3,7 +3,9 @@
 #include "trainctl/ctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,20 +155,31 @@ int ctl_connect(struct ctl *ctl)
     return CTL_OK;
 }
 
-static enum err_code read_bounded(const char *path, char **ret_text, size_t *ret_bytes,
-                                  struct err *err)
+/* A pipe that somebody writes is waited for; one that nobody has open is at its end at once. */
+static enum err_code read_bounded(const struct ctl *ctl, const char *path, char **ret_text,
+                                  size_t *ret_bytes, struct err *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
-    AUTO_FILE FILE *own = is_stdin ? NULL : fopen(path, "re");
-    FILE *file = is_stdin ? stdin : own;
-    if (!file)
+    AUTO_FD int own = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct pollfd ready = {.fd = is_stdin ? STDIN_FILENO : own, .events = POLLIN};
+    if (ready.fd < 0)
         return err_from_errno(err, errno, "%s", path);
     AUTO_MEM char *text = malloc(LIMIT_SPEC_BYTES + 1);
     if (!text)
         return err_set(err, ERR_NO_MEMORY, "%s: no memory for a job file", path);
-    size_t bytes = fread(text, 1, LIMIT_SPEC_BYTES + 1, file);
-    if (ferror(file))
-        return err_from_errno(err, errno, "%s", path);
+    size_t bytes = 0;
+    while (bytes <= LIMIT_SPEC_BYTES) {
+        ssize_t n = read(ready.fd, text + bytes, LIMIT_SPEC_BYTES + 1 - bytes);
+        if (n == 0)
+            break;
+        if (n > 0)
+            bytes += (size_t)n;
+        else if (errno == EAGAIN && poll(&ready, 1, (int)ctl_timeout_ms(ctl)) == 0)
+            return err_set(err, ERR_TIMEOUT, "%s: nothing was written into it for %u s", path,
+                           ctl->timeout_s);
+        else if (errno != EAGAIN && errno != EINTR)
+            return err_from_errno(err, errno, "%s", path);
+    }
     if (bytes > LIMIT_SPEC_BYTES)
         return err_set(err, ERR_INVALID, "%s: over %u bytes: want a job file", path,
                        LIMIT_SPEC_BYTES);
@@ -182,7 +195,7 @@ int ctl_read_job_file(const struct ctl *ctl, const char *path, char **ret_text)
     AUTO_MEM char *text = NULL;
     AUTO(job_spec) spec = NULL;
     size_t bytes = 0;
-    if (read_bounded(path, &text, &bytes, &err) != ERR_OK) {
+    if (read_bounded(ctl, path, &text, &bytes, &err) != ERR_OK) {
         ctl_fail_err(ctl, &err);
         return CTL_USAGE; /* whatever kept us from reading it, nothing was started */
     }
