@@ -135,6 +135,7 @@ check-san: deps
 	@$(MAKE) --no-print-directory SAN=thread tests && tests/run.sh --san build/tsan
 
 lint: $(GEN_HDR) $(DESCSET)
+	@deploy/deps.sh lint
 	@tests/lint/lint.sh $B
 
 # A night of schedules; SIM_FIRST=n goes on where another one ended.
