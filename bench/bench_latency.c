@@ -171,7 +171,7 @@ int main(int argc, char **argv)
         qsort(bench.samples, bench.sample_count, sizeof(*bench.samples), compare);
         size_t count = bench.sample_count;
         printf("latency_us p50=%.0f p90=%.0f p99=%.0f steps=%zu\n",
-               (double)bench.samples[count / 2] * 1e-3,
+               (double)bench.samples[(size_t)((double)count * 0.5)] * 1e-3,
                (double)bench.samples[(size_t)((double)count * 0.9)] * 1e-3,
                (double)bench.samples[(size_t)((double)count * 0.99)] * 1e-3, count);
     }

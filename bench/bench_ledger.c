@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench_ledger: how many acknowledged steps a second the ledger makes durable. Four workers' steps
- * arrive interleaved, one record a step, with a window of CORE_JOURNAL_MAX records not yet
- * confirmed, as from the core. bench_ledger [STATE_DIR [SECONDS]]     default: a directory under
- * the working directory, 2 s
+ * arrive interleaved, one record a step, with a window of records not yet confirmed: of one (what a
+ * commit costs) up to CORE_JOURNAL_MAX, as from the core.
+ *
+ *   bench_ledger [STATE_DIR [SECONDS]]   default: a directory under the working directory, 2 s
  */
 #include <ftw.h>
 #include <pthread.h>

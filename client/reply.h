@@ -4,7 +4,8 @@
  * Each function takes over `take_message` (unpacked with the system allocator), also when it fails:
  * the result's strings point into it, and the result's free ends it.
  *
- * Thread  any. Errors  ERR_NO_MEMORY; ERR_CORRUPT: a plan or a state that makes no sense.
+ * Thread  any.
+ * Errors  ERR_NO_MEMORY; ERR_CORRUPT: a plan or a state that makes no sense.
  */
 #ifndef CLIENT_REPLY_H
 #define CLIENT_REPLY_H

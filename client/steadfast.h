@@ -4,15 +4,17 @@
  * The service behind it is steadfast.v1.Coordinator (proto/coord.proto), which any gRPC client in
  * any language may call as well. This header needs no other one of ours.
  *
- * Owns    every steadfast_..._free takes NULL. Results belong to the caller and own all they point
- * to; strings are never NULL. Outputs are untouched on failure. Thread  a client may be used from
- * several threads at once; every call blocks its caller, at most for its timeout. Callbacks run on
- * the thread that made the call. Units   _ms are milliseconds, timeouts are counted from the call;
- * steps count from 0, epochs as each field says. Errors  a code says what to do next, the text says
- * it to people: no program should read it. `err` may be NULL. A coordinator that is not there is
- * waited for until the timeout; then the code is STEADFAST_TIMEOUT or STEADFAST_UNAVAILABLE. A
- * request is sent at most once: after one of these two from steadfast_submit, the job may exist;
- * look with steadfast_list.
+ * Owns    every steadfast_..._free takes NULL. Results belong to the caller and own all they
+ *         point to; strings are never NULL. Outputs are untouched on failure.
+ * Thread  a client may be used from several threads at once; every call blocks its caller, at
+ *         most for its timeout. Callbacks run on the thread that made the call.
+ * Units   _ms are milliseconds, timeouts are counted from the call; steps count from 0, epochs as
+ *         each field says.
+ * Errors  a code says what to do next, the text says it to people: no program should read it.
+ *         `err` may be NULL. A coordinator that is not there is waited for until the timeout;
+ *         then the code is STEADFAST_TIMEOUT or STEADFAST_UNAVAILABLE. A request is sent at most
+ *         once: after one of these two from steadfast_submit, the job may exist; look with
+ *         steadfast_list.
  */
 #ifndef CLIENT_STEADFAST_H
 #define CLIENT_STEADFAST_H

@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include <sys/param.h> /* MIN, MAX; uv.h brings it too, so they are not defined again here */
 
-#define MUST_CHECK __attribute__((warn_unused_result))
-#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-#define UNUSED __attribute__((unused))
-#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define MUST_CHECK                      __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args)          __attribute__((format(printf, fmt, args)))
+#define UNUSED                          __attribute__((unused))
+#define ARRAY_SIZE(a)                   (sizeof(a) / sizeof((a)[0]))
 #define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 #define ASSERT(cond)                                                                               \
@@ -33,8 +33,8 @@
     {                                                                                              \
         name##_free(*p);                                                                           \
     }
-#define AUTO_MEM __attribute__((cleanup(base_free_mem)))  /* for any malloc'ed pointer */
-#define AUTO_FD __attribute__((cleanup(base_close_fd)))   /* for an int; -1 means none */
+#define AUTO_MEM  __attribute__((cleanup(base_free_mem)))   /* for any malloc'ed pointer */
+#define AUTO_FD   __attribute__((cleanup(base_close_fd)))   /* for an int; -1 means none */
 #define AUTO_FILE __attribute__((cleanup(base_close_file))) /* for a FILE * */
 #define TAKE(p)                                                                                    \
     ({                                                                                             \
@@ -48,9 +48,10 @@ void base_free_mem(void *pp);
 void base_close_fd(int *fd);
 void base_close_file(void *fpp);
 
-/* Allocation that cannot be answered sensibly when it fails (small control structures at start-up or
- * on the loop): logs and aborts. Anything sized by a user, a peer or a file uses malloc and checks. */
-void *base_alloc(size_t size);                /* zeroed */
+/* Allocation that cannot be answered sensibly when it fails (small control structures at start-up
+ * or on the loop): logs and aborts. Anything sized by a user, a peer or a file uses malloc and
+ * checks. */
+void *base_alloc(size_t size); /* zeroed */
 void *base_realloc(void *p, size_t size);
 char *base_strdup(const char *s);
 char *base_asprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);

@@ -248,8 +248,8 @@ static enum err_code remove_one(const char *dir, uint64_t number, struct err *er
     return remove_folder(removing, err);
 }
 
-enum err_code ckpt_sweep(const char *dir, uint32_t max_to_keep, size_t *ret_removed,
-                         struct err *err)
+enum err_code ckpt_sweep(const char *dir, uint64_t first_number, uint32_t max_to_keep,
+                         size_t *ret_removed, struct err *err)
 {
     AUTO_MEM uint64_t *numbers = NULL, *old = NULL;
     size_t count = 0, old_count = 0, removed = 0;
@@ -265,6 +265,8 @@ enum err_code ckpt_sweep(const char *dir, uint32_t max_to_keep, size_t *ret_remo
             first = why;
     }
     for (size_t i = 0; max_to_keep > 0 && i + max_to_keep < count; i++) {
+        if (numbers[i] < first_number)
+            continue;
         /* A manifest that is not ours, or cannot be read, is left alone: somebody should look at
          * it. */
         AUTO_MEM char *folder = ckpt_path(dir, numbers[i]);

@@ -47,10 +47,11 @@ MUST_CHECK enum err_code
 ckpt_newest(const char *dir, void (*on_skipped)(uint64_t number, const struct err *why, void *arg),
             void *arg, struct ckpt_manifest **ret_manifest, struct err *err);
 
-/* Keeps the newest max_to_keep (0: all), removes older ones and leftovers. ret_removed may be NULL.
+/* Keeps the newest max_to_keep (0: all), removes older ones numbered first_number or more, and
+ * leftovers: what is older than first_number belongs to another run. ret_removed may be NULL.
  * ERR_IO: the first failure; the rest of the sweep was still tried. */
-MUST_CHECK enum err_code ckpt_sweep(const char *dir, uint32_t max_to_keep, size_t *ret_removed,
-                                    struct err *err);
+MUST_CHECK enum err_code ckpt_sweep(const char *dir, uint64_t first_number, uint32_t max_to_keep,
+                                    size_t *ret_removed, struct err *err);
 
 /* Joins the slices of the checkpoint in folder into whole variables, under their canonical names in
  * the order of the model, in one safetensors file at path. Checksums of the source are verified

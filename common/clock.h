@@ -7,10 +7,10 @@
 
 #define NS_PER_US 1000ULL
 #define NS_PER_MS 1000000ULL
-#define NS_PER_S 1000000000ULL
+#define NS_PER_S  1000000000ULL
 
-uint64_t clock_now_ns(void);                      /* CLOCK_MONOTONIC */
-uint64_t clock_wall_ms(void);                     /* CLOCK_REALTIME, ms since the epoch; for people */
-void clock_set_source(uint64_t (*now_ns)(void));  /* tests only; NULL restores */
+uint64_t clock_now_ns(void);  /* CLOCK_MONOTONIC */
+uint64_t clock_wall_ms(void); /* CLOCK_REALTIME, ms since the epoch; for people */
+void clock_set_source(uint64_t (*now_ns)(void)); /* tests only; NULL restores */
 
 #endif

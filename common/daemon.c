@@ -147,8 +147,9 @@ enum err_code daemon_identify(enum task_role role, const struct daemon_flags *fl
     if (code != ERR_OK)
         goto fail;
     me.name = name ? base_strdup(name) : base_asprintf("%s:%u", task_role_name(role), index);
-    if (role != TASK_CHIEF)
-        me.coordinator = base_strdup(coordinator ? coordinator : chief->address);
+    const char *dial = coordinator ? coordinator : chief ? chief->address : NULL;
+    if (role != TASK_CHIEF && dial)
+        me.coordinator = base_strdup(dial);
     *ret_identity = me;
     return ERR_OK;
 fail:

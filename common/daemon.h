@@ -9,9 +9,9 @@
  * A numeric address is listened on as it is. A host name may be the one of a proxy in front of us
  * (a service of Kubernetes), so it is told to others, and the process listens on all interfaces.
  *
- * Owns    struct daemon_identity owns its cluster description and strings. Thread: main, before
- * others. Errors  ERR_INVALID names the flag or JSON path, the value and what was wanted: exit
- * status 2.
+ * Owns    struct daemon_identity owns its cluster description and strings.
+ * Thread: main, before others.
+ * Errors  ERR_INVALID names the flag or JSON path, the value and what was wanted: exit status 2.
  */
 #ifndef COMMON_DAEMON_H
 #define COMMON_DAEMON_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data_order: windows, their order and the order inside them, all by rand_permute.
  *
- * The short window (records not a multiple of the window) is always the last place of the epoch, so that
- * batch numbers map to places by a division; which records fall into it changes with the rotation.
+ * The short window (records not a multiple of the window) is always the last place of the epoch, so
+ * that batch numbers map to places by a division; which records fall into it changes with the
+ * rotation.
  */
 #include "common/data_order.h"
 

@@ -66,12 +66,12 @@ enum err_code err_from_errno(struct err *err, int errnum, const char *fmt, ...)
 enum err_code err_from_uv(struct err *err, int status, const char *fmt, ...)
 {
     int errnum = -status;
-    enum err_code code = errnum == ETIMEDOUT     ? ERR_TIMEOUT
-                         : errnum == ECANCELED   ? ERR_CANCELLED
-                         : errnum == ENOMEM      ? ERR_NO_MEMORY
-                         : errnum == ENOENT      ? ERR_NOT_FOUND
+    enum err_code code = errnum == ETIMEDOUT      ? ERR_TIMEOUT
+                         : errnum == ECANCELED    ? ERR_CANCELLED
+                         : errnum == ENOMEM       ? ERR_NO_MEMORY
+                         : errnum == ENOENT       ? ERR_NOT_FOUND
                          : errnum == ECONNREFUSED ? ERR_UNAVAILABLE
-                                                 : ERR_IO;
+                                                  : ERR_IO;
     va_list ap;
     va_start(ap, fmt);
     set_va(err, code, fmt, ap);
@@ -128,9 +128,9 @@ enum err_code err_from_name(const char *name)
 int err_to_grpc(enum err_code code)
 {
     static const int grpc[ERR_CODE_COUNT] = {
-        [ERR_OK] = 0,          [ERR_INVALID] = 3,      [ERR_NOT_FOUND] = 5, [ERR_EXISTS] = 6,
-        [ERR_STALE] = 9,       [ERR_FULL] = 8,         [ERR_UNAVAILABLE] = 14, [ERR_TIMEOUT] = 4,
-        [ERR_CANCELLED] = 1,   [ERR_CORRUPT] = 15,     [ERR_IO] = 13,       [ERR_DEVICE] = 13,
+        [ERR_OK] = 0,        [ERR_INVALID] = 3,  [ERR_NOT_FOUND] = 5,    [ERR_EXISTS] = 6,
+        [ERR_STALE] = 9,     [ERR_FULL] = 8,     [ERR_UNAVAILABLE] = 14, [ERR_TIMEOUT] = 4,
+        [ERR_CANCELLED] = 1, [ERR_CORRUPT] = 15, [ERR_IO] = 13,          [ERR_DEVICE] = 13,
         [ERR_NO_MEMORY] = 8,
     };
     return code >= 0 && code < ERR_CODE_COUNT ? grpc[code] : 2;

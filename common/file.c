@@ -115,7 +115,7 @@ enum err_code file_write(const char *path, const void *data, size_t bytes, struc
 enum err_code file_read(const char *path, size_t max_bytes, char **ret_data, size_t *ret_bytes,
                         struct err *err)
 {
-    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) /* a FIFO is not waited for */;
     if (fd < 0)
         return err_from_errno(err, errno, "open %s", path);
     struct stat st;
@@ -162,7 +162,7 @@ enum err_code file_read_at(int fd, const char *path, uint64_t offset, void *dst,
 enum err_code file_checksum(const char *path, uint64_t *ret_bytes, uint32_t *ret_crc32c,
                             struct err *err)
 {
-    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) /* a FIFO is not waited for */;
     if (fd < 0)
         return err_from_errno(err, errno, "open %s", path);
     AUTO_MEM char *piece = base_alloc(READ_PIECE);

@@ -82,7 +82,8 @@ static enum err_code reader_open(const char *path, struct reader **ret_reader, s
     if (!reader)
         return err_set(err, ERR_NO_MEMORY, "%s: no memory for a reader", path);
     reader->path = path;
-    reader->fd = open(path, O_RDONLY | O_CLOEXEC);
+    reader->fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) /* a FIFO has no writer to wait for */;
     if (reader->fd < 0)
         return err_from_errno(err, errno, "%s: cannot open", path);
     struct stat st;

@@ -14,9 +14,10 @@
  * type than asked for, values out of range, unknown names (with the nearest known one). A whole
  * number is one that is written as one: 3.0 and 3e0 are refused where 3 is wanted, because whoever
  * writes 3.0 may as well write 2.5 tomorrow; 3 is fine where a number is wanted. null is a value
- * like any other and nowhere wanted. Owns    a document owns its tree; strings that are read are
- * the caller's, by malloc. Thread  any, one at a time for one document. Errors  ERR_INVALID;
- * ERR_NO_MEMORY. Outputs are untouched on failure.
+ * like any other and nowhere wanted.
+ * Owns    a document owns its tree; strings that are read are the caller's, by malloc.
+ * Thread  any, one at a time for one document.
+ * Errors  ERR_INVALID; ERR_NO_MEMORY. Outputs are untouched on failure.
  */
 #ifndef COMMON_JSON_H
 #define COMMON_JSON_H

@@ -57,10 +57,9 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
     clock_gettime(CLOCK_REALTIME, &ts);
     struct tm tm;
     gmtime_r(&ts.tv_sec, &tm);
-    int n = snprintf(line, sizeof(line),
-                     "<%d>%02d:%02d:%02d.%03ld level=%s daemon=%s event=%s ", (int)level,
-                     tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000000, level_word(level),
-                     log_name, event);
+    int n = snprintf(line, sizeof(line), "<%d>%02d:%02d:%02d.%03ld level=%s daemon=%s event=%s ",
+                     (int)level, tm.tm_hour, tm.tm_min, tm.tm_sec, ts.tv_nsec / 1000000,
+                     level_word(level), log_name, event);
     ASSERT(n > 0 && (size_t)n < sizeof(line) - 2);
     va_list ap;
     va_start(ap, fmt);

@@ -4,19 +4,22 @@
  * A daemon's main(): rpc_process_init, loop_new, build the daemon on loop_uv(), loop_on_stop,
  * notify_ready, loop_run, tear down in reverse order, loop_free, return the exit code.
  *
- *             SIGTERM or SIGINT                    loop_stop(loop, exit_code)
- *   running ------------------------> stopping ------------------------------> stopped: loop_run
- * returns |      on_stop(signum, arg)        | a second SIGTERM or SIGINT: the process exits at
- * once |                                  +-> with 128 + signal number
+ *           SIGTERM or SIGINT           loop_stop(loop, exit_code)
+ *   running -----------------> stopping -------------------------> stopped: loop_run returns
+ *      |    on_stop(signum, arg), once |
+ *      |                               +--> a second SIGTERM or SIGINT: the process exits at once
+ *      |                                    with 128 + signal number
  *      +-- loop_stop: also without a signal (a fatal error of the daemon)
  *
  * From the return of loop_run on, the signals have their default action again: a tear-down that
  * hangs can be ended from outside.
  *
  * Owns    the uv loop, its signal handles, its timers until loop_timer_free. Handles that others
- * made on loop_uv() are closed by them before loop_free. Thread  everything here belongs to the
- * thread that called loop_new; ASSERT_ON(loop) says so. Other threads reach the loop through
- * rpc_env_post. Units   ms, from now, monotonic. Errors  ERR_IO, ERR_NO_MEMORY from loop_new only.
+ *         made on loop_uv() are closed by them before loop_free.
+ * Thread  everything here belongs to the thread that called loop_new; ASSERT_ON(loop) says so.
+ *         Other threads reach the loop through rpc_env_post.
+ * Units   ms, from now, monotonic.
+ * Errors  ERR_IO, ERR_NO_MEMORY from loop_new only.
  */
 #ifndef COMMON_LOOP_H
 #define COMMON_LOOP_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mbox: a linked list under one lock; the receiver sleeps on a condition with a monotonic deadline. */
+/* mbox: a linked list under one lock; the receiver sleeps on a condition with a monotonic deadline.
+ */
 #include "common/mbox.h"
 
 #include <pthread.h>

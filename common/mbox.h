@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mbox: a bounded box of messages into one thread that is not the loop (a shard, a device, a disk writer).
+/* mbox: a bounded box of messages into one thread that is not the loop (a shard, a device, a disk
+ * writer).
  *
- * Intrusive: the message's first member is a struct mbox_msg. A posted message belongs to the receiver.
- * A full box says ERR_FULL and the poster keeps its message. Messages come out in the order of posting.
+ * Intrusive: the message's first member is a struct mbox_msg. A posted message belongs to the
+ * receiver. A full box says ERR_FULL and the poster keeps its message. Messages come out in the
+ * order of posting.
  *
  * Thread  post from any, take from one. Join or stop the posters before mbox_free.
  */
@@ -21,10 +23,13 @@ struct mbox_msg {
 struct mbox *mbox_new(size_t capacity);
 void mbox_free(struct mbox *box); /* empty and closed */
 DEFINE_AUTO(mbox)
-MUST_CHECK enum err_code mbox_post(struct mbox *box, struct mbox_msg *msg); /* ERR_FULL, ERR_CANCELLED (closed) */
-/* Ignores the bound: for the answers to messages that were admitted under it. ERR_CANCELLED when closed. */
+MUST_CHECK enum err_code mbox_post(struct mbox *box,
+                                   struct mbox_msg *msg); /* ERR_FULL, ERR_CANCELLED (closed) */
+/* Ignores the bound: for the answers to messages that were admitted under it. ERR_CANCELLED when
+ * closed. */
 MUST_CHECK enum err_code mbox_post_always(struct mbox *box, struct mbox_msg *msg);
-/* Waits until deadline_ns (monotonic; UINT64_MAX: for ever, which a close ends). NULL: deadline, or closed and empty. */
+/* Waits until deadline_ns (monotonic; UINT64_MAX: for ever, which a close ends). NULL: deadline, or
+ * closed and empty. */
 struct mbox_msg *mbox_take(struct mbox *box, uint64_t deadline_ns);
 void mbox_close(struct mbox *box);
 bool mbox_is_closed(struct mbox *box);

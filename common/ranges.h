@@ -26,11 +26,12 @@ struct ranges {
 void ranges_init(struct ranges *set);
 void ranges_done(struct ranges *set);
 bool ranges_has(const struct ranges *set, uint64_t value);
-bool ranges_add(struct ranges *set, uint64_t value);            /* false: was in already */
-uint64_t ranges_add_range(struct ranges *set, uint64_t first, uint64_t last); /* how many were new */
+bool ranges_add(struct ranges *set, uint64_t value); /* false: was in already */
+uint64_t ranges_add_range(struct ranges *set, uint64_t first,
+                          uint64_t last); /* how many were new */
 void ranges_remove_range(struct ranges *set, uint64_t first, uint64_t last);
-uint64_t ranges_total(const struct ranges *set);                /* number of values */
-uint64_t ranges_watermark(const struct ranges *set);            /* lowest value not in the set */
+uint64_t ranges_total(const struct ranges *set);     /* number of values */
+uint64_t ranges_watermark(const struct ranges *set); /* lowest value not in the set */
 bool ranges_equal(const struct ranges *a, const struct ranges *b);
 uint64_t ranges_missing(const struct ranges *have, const struct ranges *want); /* |want \ have| */
 void ranges_copy(struct ranges *dst, const struct ranges *src); /* dst is initialised */

@@ -322,7 +322,8 @@ enum err_code safetensors_reader_new(const char *path, struct safetensors_reader
 {
     AUTO(safetensors_reader) reader = base_alloc(sizeof(*reader));
     reader->path = base_strdup(path);
-    reader->fd = open(path, O_RDONLY | O_CLOEXEC);
+    reader->fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) /* a FIFO has no writer to wait for */;
     if (reader->fd < 0)
         return err_from_errno(err, errno, "open %s", path);
     struct stat st;

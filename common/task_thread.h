@@ -2,10 +2,11 @@
 /* task_thread: a thread that runs tasks from a bounded box, one after another, in the order of
  * posting.
  *
- * Owns    a posted task belongs to the thread until its run function was called, which owns it from
- * then on. Thread  post from any. task_thread_free closes the box, lets the thread run what is in
- * it, and joins; the posters have stopped before that. Errors  ERR_FULL: the poster keeps the task.
- * ERR_CANCELLED: closing.
+ * Owns    a posted task belongs to the thread until its run function was called, which owns it
+ *         from then on.
+ * Thread  post from any. task_thread_free closes the box, lets the thread run what is in it, and
+ *         joins; the posters have stopped before that.
+ * Errors  ERR_FULL: the poster keeps the task. ERR_CANCELLED: closing.
  */
 #ifndef COMMON_TASK_THREAD_H
 #define COMMON_TASK_THREAD_H

@@ -186,7 +186,7 @@ static void carry_out(struct coord *coord, const struct core_act *act, struct pl
             (*planned_count)++;
         break;
     case CORE_ACT_FIND_CKPT:
-        coord_disk_find_ckpt(coord, act->job);
+        coord_disk_find_ckpt(coord, act->job, act->number);
         break;
     case CORE_ACT_BEGIN_CKPT: {
         struct coord_job *job = coord_job_of(coord, act->job);
@@ -235,8 +235,8 @@ static void arm(struct coord *coord)
 
 void coord_drain(struct coord *coord)
 {
-    if (coord->is_draining)
-        return; /* the drain that runs sees what was added */
+    if (coord->is_draining || !coord->ledger)
+        return; /* the drain that runs sees what was added; after the end nothing is carried out */
     coord->is_draining = true;
     for (;;) {
         const struct core_act *acts = NULL;
@@ -438,14 +438,21 @@ struct stopping {
     void *arg;
 };
 
+/* Behind everything that the ledger and the disk thread had posted before they ended. */
+static void on_quiet(void *arg)
+{
+    struct stopping *stopping = arg;
+    stopping->on_done(stopping->arg);
+    free(stopping);
+}
+
 static void on_drained(void *arg)
 {
     struct stopping *stopping = arg;
     struct coord *coord = stopping->coord;
     ledger_close(coord->ledger, 5000);
     coord->ledger = NULL;
-    stopping->on_done(stopping->arg);
-    free(stopping);
+    rpc_env_post(coord->env, on_quiet, stopping);
 }
 
 void coord_stop(struct coord *coord, void (*on_done)(void *arg), void *arg)

@@ -25,6 +25,7 @@ struct disk_task {
     uint32_t max_to_keep;
     struct ckpt_manifest *manifest;
     uint64_t newest_number;
+    uint64_t first_number; /* older checkpoints are not the job's own */
     /* probe */
     struct job_spec *spec;
     char *json;
@@ -215,13 +216,20 @@ static void find_work(struct disk_task *task)
         return;
     task->newest_number = count ? numbers[count - 1] : 0;
     free(numbers);
-    if (!count) {
+    if (!count || task->newest_number < task->number) {
         err_set(&task->err, ERR_NOT_FOUND, "%s: no checkpoint", task->directory);
         return;
     }
-    if (ckpt_newest(task->directory, on_skipped, task, &task->manifest, &task->err) != ERR_OK)
-        return;
-    check_same_job(task->manifest, task->spec, task->directory, &task->err);
+    enum err_code code =
+        ckpt_newest(task->directory, on_skipped, task, &task->manifest, &task->err);
+    bool is_none =
+        code == ERR_NOT_FOUND || (code == ERR_OK && task->manifest->number < task->number);
+    if (is_none) /* to begin anew over checkpoints that somebody may still repair would be worse
+                    than to stop */
+        err_set(&task->err, ERR_CORRUPT, "%s: no checkpoint is usable; the newest is ckpt-%" PRIu64,
+                task->directory, task->newest_number);
+    else if (code == ERR_OK)
+        check_same_job(task->manifest, task->spec, task->directory, &task->err);
 }
 
 static void find_answer(struct disk_task *task)
@@ -244,6 +252,7 @@ static bool fill_job(struct coord *coord, uint64_t job, struct disk_task *task)
     task->job = job;
     task->directory = base_strdup(view.spec->checkpoint.directory);
     task->max_to_keep = view.spec->checkpoint.max_to_keep;
+    task->first_number = view.first_ckpt;
     /* a task owns all it reads: the job may end while it runs */
     if (job_spec_parse(view.spec_json, strlen(view.spec_json), &task->spec, &task->err) != ERR_OK)
         ASSERT(!"a spec that was accepted no longer parses");
@@ -255,9 +264,10 @@ static void task_free_unposted(struct disk_task *task)
     free(task);
 }
 
-void coord_disk_find_ckpt(struct coord *coord, uint64_t job)
+void coord_disk_find_ckpt(struct coord *coord, uint64_t job, uint64_t first_number)
 {
     struct disk_task *task = task_new(coord, find_work, find_answer);
+    task->number = first_number;
     if (fill_job(coord, job, task))
         task_post(task);
     else
@@ -296,7 +306,8 @@ static void publish_work(struct disk_task *task)
         ckpt_publish(task->directory, task->manifest, &task->err) != ERR_OK)
         return;
     struct err sweep_err;
-    if (ckpt_sweep(task->directory, task->max_to_keep, NULL, &sweep_err) != ERR_OK)
+    if (ckpt_sweep(task->directory, MIN(task->first_number, task->number), task->max_to_keep, NULL,
+                   &sweep_err) != ERR_OK)
         log_warn("ckpt.sweep", "directory=%s code=%s %s", task->directory, err_name(sweep_err.code),
                  sweep_err.text);
 }

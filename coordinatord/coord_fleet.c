@@ -28,16 +28,28 @@ static void conn_free(struct conn *conn)
 /* ---- out ---------------------------------------------------------------------------------------
  */
 
+/* A call is ended once: by us for the first reason there is, or by the member. ERR_OK finishes it. */
+static void end_conn(struct conn *conn, enum err_code code, const char *text)
+{
+    if (!conn->call || conn->is_ended)
+        return;
+    conn->is_ended = true;
+    if (code == ERR_OK)
+        rpc_finish(conn->call);
+    else
+        rpc_fail(conn->call, code, text);
+}
+
 static void send_message(struct conn *conn, const Steadfast__V1__CoordMessage *message)
 {
-    if (!conn || !conn->call)
+    if (!conn || !conn->call || conn->is_ended)
         return;
     struct rpc_out out = {.message = &message->base};
     enum err_code code = rpc_send(conn->call, &out, NULL, NULL);
     if (code == ERR_FULL) {
         log_warn("member.slow", "worker=%s its stream is full; closing it",
                  conn->name ? conn->name : "?");
-        rpc_fail(conn->call, ERR_FULL, "the stream's queue is full: the member does not read");
+        end_conn(conn, ERR_FULL, "the stream's queue is full: the member does not read");
     }
 }
 
@@ -254,13 +266,11 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
         log_warn("member.goodbye", "worker=%s code=%s %s", conn->name ? conn->name : "?",
                  err_name(act->code), act->text);
         send_message(conn, &message);
-        if (conn->call)
-            rpc_finish(conn->call);
+        end_conn(conn, ERR_OK, NULL);
         break;
     }
     case CORE_ACT_HANGUP:
-        if (conn->call)
-            rpc_finish(conn->call);
+        end_conn(conn, ERR_OK, NULL);
         break;
     case CORE_ACT_CLOSE: {
         Steadfast__V1__JobClose close = STEADFAST__V1__JOB_CLOSE__INIT;
@@ -371,7 +381,7 @@ static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
         from->shard_count > LIMIT_SHARDS_PER_SERVER || from->n_held > LIMIT_HELD ||
         from->n_reports > LIMIT_HELD ||
         (from->role == STEADFAST__V1__ROLE__ROLE_PS && from->shard_count == 0)) {
-        rpc_fail(conn->call, ERR_INVALID,
+        end_conn(conn, ERR_INVALID,
                  "hello: want a role, a name of 1 to 128 bytes, an address and bounded lists");
         return;
     }
@@ -459,16 +469,15 @@ static void on_member_message(struct rpc_call *call, const struct rpc_in *in, vo
     struct conn *conn = arg;
     struct coord *coord = conn->coord;
     if (!in) { /* half-closed: it says nothing more; the end of the call follows */
-        if (conn->call)
-            rpc_finish(call);
+        end_conn(conn, ERR_OK, NULL);
         return;
     }
-    if (!conn->call)
+    if (!conn->call || conn->is_ended)
         return;
     const Steadfast__V1__MemberMessage *message = (const Steadfast__V1__MemberMessage *)in->message;
     uint64_t now_ns = clock_now_ns();
     if (!conn->is_known && message->kind_case != STEADFAST__V1__MEMBER_MESSAGE__KIND_HELLO) {
-        rpc_fail(call, ERR_INVALID, "the first message of a member is its hello");
+        end_conn(conn, ERR_INVALID, "the first message of a member is its hello");
         return;
     }
     switch (message->kind_case) {
@@ -503,7 +512,7 @@ static void on_member_message(struct rpc_call *call, const struct rpc_in *in, vo
         break;
     }
     coord_drain(coord);
-    if (conn->call)
+    if (conn->call && !conn->is_ended)
         rpc_recv(call, on_member_message, conn);
 }
 
@@ -548,6 +557,5 @@ void coord_fleet_close_all(struct coord *coord)
 {
     struct conn *conn;
     for (size_t at = 0; (conn = map_next(&coord->conns, &at));)
-        if (conn->call)
-            rpc_fail(conn->call, ERR_UNAVAILABLE, "the coordinator is stopping");
+        end_conn(conn, ERR_UNAVAILABLE, "the coordinator is stopping");
 }

@@ -27,6 +27,7 @@ struct conn { /* one Attach stream */
     uint64_t id;
     struct coord *coord;
     struct rpc_call *call; /* NULL: over */
+    bool is_ended;         /* we ended the call; its last event is still to come */
     bool is_known;         /* said hello */
     char *name;
     char **devices;
@@ -142,7 +143,7 @@ void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *tak
                                       char *json, const struct data_facts *facts,
                                       const struct err *err),
                       void *arg);
-void coord_disk_find_ckpt(struct coord *coord, uint64_t job);
+void coord_disk_find_ckpt(struct coord *coord, uint64_t job, uint64_t first_number);
 void coord_disk_begin_ckpt(struct coord *coord, uint64_t job, uint64_t number);
 void coord_disk_publish_ckpt(struct coord *coord, const struct core_act *act);
 void coord_disk_abort_ckpt(struct coord *coord, uint64_t job, uint64_t number);

@@ -2,9 +2,10 @@
 /* coord_plan: from a job and the servers that are there to the message that says where every slice
  * lives.
  *
- * Owns    the caller owns the message; plan_proto_free (plan.h) ends it. Thread: any; pure but for
- * reading data headers. Errors  those of model_build and plan: ERR_INVALID naming the field,
- * ERR_NO_MEMORY naming the server.
+ * Owns    the caller owns the message; plan_proto_free (plan.h) ends it.
+ * Thread: any; pure but for reading data headers.
+ * Errors  those of model_build and plan: ERR_INVALID naming the field, ERR_NO_MEMORY naming the
+ *         server.
  */
 #ifndef COORDINATORD_COORD_PLAN_H
 #define COORDINATORD_COORD_PLAN_H

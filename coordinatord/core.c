@@ -240,6 +240,7 @@ static enum err_code replay_placed(struct job *job, const struct core_record *re
         job->server_count = count; /* kept true, so that a failure leaves nothing behind */
     }
     job->generation = record->number;
+    job->replayed_generation = record->number;
     job->is_replayed_placement = true;
     return ERR_OK;
 }
@@ -532,6 +533,21 @@ void core_on_journal_stuck(struct core *core, uint64_t now_ns, bool is_stuck, co
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* By their names, whatever slashes are at the end; two names of one folder are the user's to avoid.
+ */
+static bool is_same_directory(const char *a, const char *b)
+{
+    if (!a || !b)
+        return false;
+    size_t a_bytes = strlen(a);
+    size_t b_bytes = strlen(b);
+    while (a_bytes > 1 && a[a_bytes - 1] == '/')
+        a_bytes--;
+    while (b_bytes > 1 && b[b_bytes - 1] == '/')
+        b_bytes--;
+    return a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0;
+}
+
 void core_submit(struct core *core, uint64_t now_ns, uint64_t request, struct job_spec *take_spec,
                  const char *spec_json, uint64_t records, uint64_t eval_records, bool resume,
                  uint64_t wall_ms)
@@ -540,14 +556,25 @@ void core_submit(struct core *core, uint64_t now_ns, uint64_t request, struct jo
     AUTO(job_spec) spec = take_spec;
     size_t active = core->live_count;
     bool is_taken = false;
-    for (size_t i = 0; i < active; i++)
+    const struct job *sharer = NULL;
+    for (size_t i = 0; i < active; i++) {
         is_taken = is_taken || strcmp(core->live[i]->name, spec->name) == 0;
+        if (is_same_directory(core->live[i]->spec->checkpoint.directory,
+                              spec->checkpoint.directory))
+            sharer = core->live[i];
+    }
     if (is_taken) {
         core_reply(core, request, ERR_EXISTS, 0,
                    core_arena_text(core,
                                    "name: \"%s\": a job of this name is queued or running; cancel "
                                    "it or choose another name",
                                    spec->name));
+    } else if (sharer) {
+        core_reply(core, request, ERR_EXISTS, 0,
+                   core_arena_text(
+                       core,
+                       "checkpoint.directory: \"%s\": in use by job \"%s\"; want one of its own",
+                       spec->checkpoint.directory, sharer->name));
     } else if (active >= LIMIT_JOBS_ACTIVE) {
         core_reply(core, request, ERR_FULL, 0,
                    core_arena_text(core, "%zu jobs are queued or running, want fewer than %d",

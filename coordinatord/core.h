@@ -5,30 +5,30 @@
  * model of the whole cluster.
  *
  * What it promises, whatever order events come in (the invariants that the simulator checks):
- *  - a step is acknowledged only after every shard answered its push and the ledger wrote it
- * durably;
+ *  - a step is acknowledged only after every shard answered its push and the ledger has it on disk;
  *  - a step that is not acknowledged or abandoned is issued again when its worker, or the
- * coordinator, is lost;
+ *    coordinator, is lost;
  *  - after a restart from the ledger no acknowledged step is issued again;
  *  - steps of one epoch cover each batch of the epoch exactly once;
  *  - every wait has a deadline (core_next_deadline is finite while anything is awaited);
  *  - tickets in flight per worker never exceed LIMIT_CREDIT_MAX, records not yet durable never
- * CORE_JOURNAL_MAX.
+ *    CORE_JOURNAL_MAX.
  *
  * Life of a job (state: phase -> next):
  *
- *   QUEUED: queued --(a running place is free, servers are there)--> RUNNING: looking (resume or
- * restore only)
+ *   QUEUED --(a running place is free, servers are there)--> RUNNING: looking (for a checkpoint)
  *     -> planning -> placing -> training <-> (pinning, evaluating, checkpointing beside it)
  *     -> finishing (last evaluation, last checkpoint, audit of the marks) -> SUCCEEDED
- *   any RUNNING --(a server of the job is lost)--> PAUSED: waiting for servers --> looking
- * (generation + 1) any --(cancel)--> CANCELLED;  any --(too many abandoned, cannot place, wait
- * over)--> FAILED
+ *   any RUNNING --(a server of the job is lost)--> PAUSED: waiting --> looking (generation + 1)
+ *   any --(cancel)--> CANCELLED
+ *   any --(too many abandoned, cannot place, wait over)--> FAILED
  *
  * Owns    all its state. Strings and arrays in an event are borrowed for the call, those in an
- * action live until the next event. Thread: the loop's. Units: ns for time (any monotonic origin),
- * steps from 0. Errors  events that a peer got wrong are answered by actions (goodbye), never by a
- * crash; requests are answered by CORE_ACT_REPLY with a code and a text.
+ *         action live until the next event.
+ * Thread: the loop's.
+ * Units:  ns for time (any monotonic origin), steps from 0.
+ * Errors  events that a peer got wrong are answered by actions (goodbye), never by a crash;
+ *         requests are answered by CORE_ACT_REPLY with a code and a text.
  */
 #ifndef COORDINATORD_CORE_H
 #define COORDINATORD_CORE_H
@@ -181,16 +181,16 @@ enum core_act_kind {
     CORE_ACT_PLAN,   /* job, generation, servers[count]: compute a plan; answer core_on_planned */
     CORE_ACT_CREATE, /* conn, order, job, generation, server_index, text = restore directory or NULL
                       */
-    CORE_ACT_SNAPSHOT,  /* conn, order, job, generation, number = checkpoint */
-    CORE_ACT_PRUNE,     /* conn, order, job, generation, number = watermark */
-    CORE_ACT_PIN,       /* conn, order, job, generation, number = pin */
-    CORE_ACT_UNPIN,     /* conn, order, job, number = pin */
-    CORE_ACT_DROP,      /* conn, order, job */
-    CORE_ACT_FENCE,     /* conn, order, number = session */
-    CORE_ACT_MARKS,     /* conn, order, job, generation */
-    CORE_ACT_JOURNAL,   /* record */
-    CORE_ACT_FIND_CKPT, /* job: newest usable checkpoint of its directory; answer core_on_ckpt_found
-                         */
+    CORE_ACT_SNAPSHOT,   /* conn, order, job, generation, number = checkpoint */
+    CORE_ACT_PRUNE,      /* conn, order, job, generation, number = watermark */
+    CORE_ACT_PIN,        /* conn, order, job, generation, number = pin */
+    CORE_ACT_UNPIN,      /* conn, order, job, number = pin */
+    CORE_ACT_DROP,       /* conn, order, job */
+    CORE_ACT_FENCE,      /* conn, order, number = session */
+    CORE_ACT_MARKS,      /* conn, order, job, generation */
+    CORE_ACT_JOURNAL,    /* record */
+    CORE_ACT_FIND_CKPT,  /* job: newest usable checkpoint numbered number or more (UINT64_MAX: none
+                            is wanted) of its directory; answer core_on_ckpt_found */
     CORE_ACT_BEGIN_CKPT, /* job, number: make the temporary directory; answer core_on_ckpt_begun */
     CORE_ACT_PUBLISH_CKPT, /* job, number, first = acknowledged steps in it (acked set:
                               core_job_view.ckpt_acked); answer core_on_ckpt_published */
@@ -273,7 +273,9 @@ void core_on_journal_stuck(struct core *core, uint64_t now_ns, bool is_stuck, co
  * OK. */
 void core_on_planned(struct core *core, uint64_t now_ns, uint64_t job, uint64_t generation,
                      enum err_code code, const char *text, const uint32_t *slice_counts);
-/* code NOT_FOUND: there is none. acked: what the checkpoint is sure to hold; abandoned likewise. */
+/* number: the newest in the directory, usable or not, so that no number is used twice. code
+ * NOT_FOUND: there is none that was asked for. acked: what the checkpoint is sure to hold;
+ * abandoned likewise. */
 void core_on_ckpt_found(struct core *core, uint64_t now_ns, uint64_t job, enum err_code code,
                         const char *text, const char *directory, uint64_t number,
                         const struct ranges *acked, const struct ranges *abandoned);
@@ -329,6 +331,7 @@ struct core_job_view {
     const char *phase;
     const char *reason;
     uint64_t generation;
+    uint64_t first_ckpt; /* older checkpoints in its directory are not its own; 0: all are */
     uint64_t steps_total;
     uint64_t steps_per_epoch;
     uint64_t issued;

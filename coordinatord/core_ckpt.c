@@ -2,10 +2,11 @@
 /* core_ckpt: what runs beside the training: checkpoints, evaluations, audits. None of them stops
  * the steps.
  *
- *   checkpoint  NONE --wanted or due--> BEGINNING (directory) --> SNAPSHOTS (every server) -->
- * PUBLISHING --> NONE evaluation  NONE --epoch settled--> PINNING (every server) --> RUNNING
- * (batches like steps) --> NONE audit       NONE --due or last--> RUNNING (marks of every server
- * against the ledger) --> NONE
+ *   checkpoint  NONE --wanted or due--> BEGINNING (directory) --> SNAPSHOTS (every server)
+ *                 --> PUBLISHING --> NONE
+ *   evaluation  NONE --epoch settled--> PINNING (every server) --> RUNNING (batches like steps)
+ *                 --> NONE
+ *   audit       NONE --due or last--> RUNNING (marks of every server against the ledger) --> NONE
  *
  * A checkpoint's ledger position is the set that was durable when it began: every cut, made later,
  * holds all of it.

@@ -90,7 +90,7 @@ struct lease {      /* of a window of the epoch being issued */
 struct trouble { /* a step that failed or killed */
     uint32_t count;
     enum err_code code;
-    char text[160];
+    char text[320];
 };
 
 struct job_server {
@@ -171,8 +171,9 @@ struct audit_run {
     uint32_t tries;
 };
 
-#define RATE_SLOTS    8
-#define CORE_STALL_NS (10 * NS_PER_S) /* no progress for so long: say who holds what */
+#define CORE_FAILED_IN_A_ROW 3 /* steps tried out with none done in between: the job fails */
+#define RATE_SLOTS           8
+#define CORE_STALL_NS        (10 * NS_PER_S) /* no progress for so long: say who holds what */
 
 struct job {
     uint64_t number;
@@ -189,9 +190,10 @@ struct job {
     enum phase phase;
     char *reason;
     uint64_t generation;
-    uint64_t phase_ns;    /* when the phase began */
-    uint64_t progress_ns; /* when something last moved on */
-    uint64_t stall_ns;    /* when the next word about no progress is due */
+    uint64_t replayed_generation; /* that the ledger held at the start; 0: none */
+    uint64_t phase_ns;            /* when the phase began */
+    uint64_t progress_ns;         /* when something last moved on */
+    uint64_t stall_ns;            /* when the next word about no progress is due */
     uint64_t hold_until_ns;
     uint64_t begin_ns; /* of running, for rates */
     uint64_t end_ns;
@@ -219,6 +221,7 @@ struct job {
     struct suspicion suspicion;
     struct map troubles; /* step + 1 -> struct trouble */
     uint64_t acked_count;
+    uint32_t failed_in_a_row; /* steps that were tried out since one was done */
     uint64_t reissued;
     uint64_t images;
     uint64_t pruned; /* watermark last told to the shards */
@@ -410,6 +413,7 @@ void core_job_advance(struct core *core, struct job *job);
 void core_job_advance_all(struct core *core);
 void core_job_end(struct core *core, struct job *job, enum core_job_state state, enum err_code code,
                   const char *reason);
+uint64_t core_job_first_ckpt(const struct job *job);
 void core_job_begin_looking(struct core *core, struct job *job);
 void core_job_drop_ended(struct core *core); /* those whose end became durable */
 void core_job_server_lost(struct core *core, struct member *server);

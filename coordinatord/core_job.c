@@ -372,11 +372,21 @@ void core_job_begin_plan(struct core *core, struct job *job)
     ask_for_plan(core, job);
 }
 
+/* The checkpoints that are this job's past: with resume whatever the directory holds, else what it
+ * wrote itself. UINT64_MAX: none. */
+uint64_t core_job_first_ckpt(const struct job *job)
+{
+    return job->is_resume ? 0 : job->ckpt_count ? job->ckpts[0].number : UINT64_MAX;
+}
+
 void core_job_begin_looking(struct core *core, struct job *job)
 {
     core_job_set_phase(core, job, PHASE_LOOKING);
-    if (job->spec->checkpoint.directory)
-        core_act_add(core, CORE_ACT_FIND_CKPT)->job = job->number;
+    if (!job->spec->checkpoint.directory)
+        return;
+    struct core_act *act = core_act_add(core, CORE_ACT_FIND_CKPT);
+    act->job = job->number;
+    act->number = core_job_first_ckpt(job);
 }
 
 size_t core_job_holders(const struct job *job)
@@ -495,6 +505,12 @@ void core_job_begin_training(struct core *core, struct job *job)
     job->slot_ns = core->now_ns;
     job->audit.next_ns = core->now_ns + core->config.audit_ms * NS_PER_MS;
     core->is_fill_due = true;
+    /* An evaluation that a restart interrupted is made of the version of now. */
+    bool is_missing = job->spec->has_eval && job->epoch > 0 &&
+                      job->evaluated_epochs >= job->epoch &&
+                      (job->eval_count == 0 || job->evals[job->eval_count - 1].epoch < job->epoch);
+    if (is_missing && job->eval.phase == EVAL_NONE && job->generation == job->replayed_generation)
+        core_eval_start(core, job, job->epoch);
 }
 
 /* Servers are there again. With all of them as they were, training goes on; else everything is

@@ -18,6 +18,8 @@
 
 #include "coordinatord/core_int.h"
 
+#define FORGET_NS (3600 * NS_PER_S) /* how long the list of members shows a worker that is gone */
+
 #define LEASE_OVER "the lease was over and the steps were given to others; rejoin"
 
 struct member *core_member_of_conn(struct core *core, uint64_t conn)
@@ -232,6 +234,32 @@ static void resend_orders(struct core *core, struct member *server)
             core_order_send(core, order);
 }
 
+static void forget(struct core *core, size_t at)
+{
+    struct member *member = core->members[at];
+    ASSERT(!core_member_is_here(member) && member->flight_count == 0);
+    map_remove(&core->by_session, member->session);
+    core_member_free(member);
+    memmove(core->members + at, core->members + at + 1,
+            (--core->member_count - at) * sizeof(struct member *));
+}
+
+/* Workers come under ever new names (pods, spot machines): the one that was heard of longest ago makes room. */
+static bool make_room(struct core *core)
+{
+    size_t oldest = core->member_count;
+    for (size_t i = 0; i < core->member_count; i++) {
+        const struct member *member = core->members[i];
+        if (member->role == CORE_WORKER && !core_member_is_here(member) &&
+            (oldest == core->member_count || member->heard_ns < core->members[oldest]->heard_ns))
+            oldest = i;
+    }
+    if (oldest == core->member_count)
+        return false;
+    forget(core, oldest);
+    return true;
+}
+
 void core_member_hello(struct core *core, uint64_t conn, const struct core_hello *hello)
 {
     if (core_member_of_conn(core, conn)) {
@@ -243,7 +271,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     for (size_t i = 0; i < core->member_count; i++)
         same_role += core->members[i]->role == hello->role;
     size_t limit = hello->role == CORE_SERVER ? LIMIT_SERVERS : LIMIT_WORKERS;
-    if (!member && same_role >= limit) {
+    if (!member && same_role >= limit && (hello->role == CORE_SERVER || !make_room(core))) {
         goodbye(core, conn, ERR_FULL,
                 core_arena_text(core, "%zu members of this role are known, want at most %zu",
                                 same_role, limit));
@@ -356,8 +384,11 @@ void core_member_check(struct core *core)
     uint64_t lease_ns = core->config.lease_ms * NS_PER_MS;
     for (size_t i = 0; i < core->member_count; i++) {
         struct member *member = core->members[i];
-        if (!core_member_is_here(member))
+        if (!core_member_is_here(member)) {
+            if (member->role == CORE_WORKER && core->now_ns >= member->heard_ns + FORGET_NS)
+                forget(core, i--);
             continue;
+        }
         uint64_t due_ns = member->heard_ns + lease_ns;
         if (core->now_ns >= due_ns) {
             /* Its stream may be whole (it was frozen) and has to end, or it would never know. */

@@ -106,7 +106,16 @@ void core_on_ckpt_found(struct core *core, uint64_t now_ns, uint64_t number, enu
     if (job && core_job_is_active(job) && job->phase == PHASE_LOOKING) {
         bool wants_it = job->is_resume || job->generation > 0;
         job->ckpt.last_number = MAX(job->ckpt.last_number, ckpt_number);
-        if (code != ERR_OK && code != ERR_NOT_FOUND && wants_it) {
+        uint64_t beyond =
+            code == ERR_OK && acked->count ? acked->items[acked->count - 1].last + 1 : 0;
+        if (code == ERR_OK && wants_it && beyond > job->steps_total) {
+            core_job_end(core, job, CORE_JOB_FAILED, ERR_INVALID,
+                         core_arena_text(core,
+                                         "epochs, max_steps: %" PRIu64
+                                         " steps: want at least the %" PRIu64
+                                         " that %s holds, which the job would resume from",
+                                         job->steps_total, beyond, directory));
+        } else if (code != ERR_OK && code != ERR_NOT_FOUND && wants_it) {
             core_job_end(core, job, CORE_JOB_FAILED, code, text ? text : err_name(code));
         } else if (!core_job_has_enough_servers(core, job)) {
             core_job_set_phase(core, job, PHASE_WAITING);

@@ -3,8 +3,10 @@
  *
  * A step of the epoch being issued is in one of these places:
  *
- *   window not leased --> leased window --> in flight --> reported (finished) --> durable (acked,
- * settled) |  ^ worker lost, returned, failed     v  | again (lowest first, before everything else)
+ *   window not leased --> leased window --> in flight --> reported --> durable
+ *                                             |  ^        (finished)   (acked, settled)
+ *           worker lost, returned, failed     v  |
+ *                                            again (lowest first, before everything else)
  *
  * `issued` holds every step that left its window in this generation, so that a window skips what
  * was claimed, acknowledged or abandoned before.
@@ -17,8 +19,7 @@
 #include "coordinatord/core_int.h"
 
 #define CREDIT_QUEUE_S 0.020 /* tickets for so many seconds of a worker's speed wait at it */
-#define RETURN_HOLD_NS                                                                             \
-    (50 * NS_PER_MS) /* a worker that gave steps back waits before it gets more */
+#define RETURN_HOLD_NS (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
 
 /* ---- epochs and windows ---------------------------------------------------------------------- */
 
@@ -477,6 +478,7 @@ static void done(struct core *core, struct member *worker, struct job *job,
         pend(core, &ack); /* somebody else's report of it is on its way to the disk */
         return;
     }
+    job->failed_in_a_row = 0;
     ranges_add(&job->issued, step);
     ranges_remove_range(&job->again, step, step);
     core_suspect_clear(job, CORE_TRAIN, step);
@@ -506,14 +508,17 @@ static void failed(struct core *core, struct member *worker, struct job *job,
     trouble->count++;
     trouble->code = report->code;
     snprintf(trouble->text, sizeof(trouble->text), "%s", report->text ? report->text : "");
-    if (job->spec->steps.on_error == STEP_ERROR_SKIP) {
-        core_sched_abandon(core, job, step, trouble->count, trouble->code, trouble->text);
-    } else if (job->spec->steps.on_error == STEP_ERROR_ABORT ||
-               trouble->count >= job->spec->steps.max_attempts) {
+    bool is_tried_out = trouble->count >= job->spec->steps.max_attempts;
+    bool is_abort = job->spec->steps.on_error == STEP_ERROR_ABORT;
+    if (is_abort || (is_tried_out && job->failed_in_a_row + 1 >= CORE_FAILED_IN_A_ROW)) {
+        /* by policy; or it is not the step: nothing works any more */
         core_job_end(core, job, CORE_JOB_FAILED, report->code,
                      core_arena_text(core, "step %" PRIu64 " failed %u times, last on %s: %s: %s",
                                      step, trouble->count, worker->name, err_name(report->code),
                                      trouble->text));
+    } else if (is_tried_out || job->spec->steps.on_error == STEP_ERROR_SKIP) {
+        job->failed_in_a_row += is_tried_out;
+        core_sched_abandon(core, job, step, trouble->count, trouble->code, trouble->text);
     } else {
         core_notice(core, job, "step %" PRIu64 " failed on %s (attempt %u of %u): %s: %s", step,
                     worker->name, trouble->count, job->spec->steps.max_attempts,

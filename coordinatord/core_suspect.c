@@ -5,8 +5,7 @@
  * with one ticket tells which one it was. So a step that kills is found, whatever was issued before
  * it, and those beside it are not abandoned with it.
  *
- *   issued --lost with others--> seen --lost with others--> suspect --issued alone, lost--> one
- * attempt failed
+ *   issued --lost with others--> seen --lost with others--> suspect --lost alone--> one failure
  *
  * While suspects wait, one worker is kept for them: it gets nothing new until it is empty.
  */

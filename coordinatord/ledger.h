@@ -8,11 +8,12 @@
  * tried again every second with the same records; nothing posted is dropped.
  *
  * Owns    the database file `ledger.db` and the lock file in the state directory (a second
- * coordinator on the same directory is refused). Copies records when posted. Thread  open, load,
- * post, close: the loop's. on_written and on_stuck are called on the writer thread; they must only
- * hand over (rpc_env_post, uv_async). Errors  ERR_IO with path and SQLite's words; ERR_CORRUPT when
- * the file is not our ledger or a newer version; ERR_EXISTS: another coordinator holds the
- * directory.
+ *         coordinator on the same directory is refused). Copies records when posted.
+ * Thread  open, load, post, close: the loop's. on_written and on_stuck are called on the writer
+ *         thread; they must only hand over (rpc_env_post, uv_async).
+ * Errors  ERR_IO with path and SQLite's words; ERR_NOT_FOUND: no such state directory; ERR_CORRUPT
+ *         when the file is not our ledger or a newer version; ERR_EXISTS: another coordinator holds
+ *         the directory.
  */
 #ifndef COORDINATORD_LEDGER_H
 #define COORDINATORD_LEDGER_H

@@ -308,8 +308,8 @@ static enum err_code prune_ended(struct ledger_db *db, uint32_t jobs_kept, struc
     static const char *const children[] = {"acked", "abandoned", "evals", "ckpts", "finals"};
     sqlite3_stmt *stmt = use(db, SQL_ENDED);
     bind_u64(stmt, 1, jobs_kept);
-    bool has_any;
-    uint64_t last;
+    bool has_any = false;
+    uint64_t last = 0;
     enum err_code code = query_u64(db, stmt, &has_any, &last, err);
     if (code != ERR_OK || !has_any)
         return code;
@@ -355,7 +355,7 @@ static enum err_code write_range(struct ledger_db *db, uint64_t job, struct rang
     sqlite3_stmt *stmt = use(db, SQL_RANGE_LEFT);
     bind_u64(stmt, 1, job);
     bind_u64(stmt, 2, range.first);
-    bool has_row;
+    bool has_row = false;
     enum err_code code = next_row(db, stmt, &has_row, err);
     if (code != ERR_OK)
         return code;
@@ -619,7 +619,7 @@ static enum err_code load_rows(const struct load *load, enum statement which,
     sqlite3_stmt *stmt = use(load->db, which);
     bind_u64(stmt, 1, job->job);
     for (;;) {
-        bool has_row;
+        bool has_row = false;
         enum err_code code = next_row(load->db, stmt, &has_row, err);
         if (code != ERR_OK || !has_row)
             return code;
@@ -708,7 +708,7 @@ enum err_code ledger_db_load(struct ledger_db *db,
     struct load load = {db, on_record, arg};
     sqlite3_stmt *row = use(db, SQL_LOAD_JOBS);
     for (;;) {
-        bool has_row;
+        bool has_row = false;
         enum err_code code = next_row(db, row, &has_row, err);
         if (code == ERR_OK && has_row)
             code = load_job(&load, row, err);
@@ -721,7 +721,7 @@ enum err_code ledger_db_load(struct ledger_db *db,
 
 enum err_code ledger_db_range_count(struct ledger_db *db, uint64_t *ret_count, struct err *err)
 {
-    bool has_row;
+    bool has_row = false;
     uint64_t count = 0;
     enum err_code code = query_u64(db, use(db, SQL_RANGE_COUNT), &has_row, &count, err);
     if (code == ERR_OK)

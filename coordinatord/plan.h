@@ -4,27 +4,32 @@
  * servers in the same order gets the same plan, on every machine and after every restart.
  *
  * Partitioners, with TensorFlow's formulas (sharded_variable.py); d rows of r bytes, along axis 0
- * only: fixed_shards  min(num_shards, d) min_size      max(1, min(d, max_shards, ceil(d * r /
- * min_shard_bytes))). The ceil is TensorFlow's and kept: shards may be smaller than
- * min_shard_bytes, though more than half of it. max_size      ceil(d / max(1, floor(max_shard_bytes
- * / r))), at most max_shards when that is not 0. A row is never split, so a shard may be larger
- * than max_shard_bytes. All counts are at most d. Layout "div": the first d % count shards have one
- * row more than the others. Variables of rank 0 are one row of one element, never split.
+ * only:
+ *   fixed_shards  min(num_shards, d)
+ *   min_size      max(1, min(d, max_shards, ceil(d * r / min_shard_bytes))). The ceil is
+ *                 TensorFlow's and kept: shards may be smaller than min_shard_bytes, though more
+ *                 than half of it.
+ *   max_size      ceil(d / max(1, floor(max_shard_bytes / r))), at most max_shards when that is not
+ *                 0. A row is never split, so a shard may be larger than max_shard_bytes.
+ * All counts are at most d. Layout "div": the first d % count shards have one row more than the
+ * others. Variables of rank 0 are one row of one element, never split.
  *
  * Placement:
  *   by_size       slices by falling bytes, ties by index; each onto the shard that holds the fewest
- * bytes, ties to the server that holds the fewest, then to the first in the order below.
+ *                 bytes, ties to the server that holds the fewest, then to the first in the order
+ *                 below.
  *   round_robin   slices in order of index, one after another over the shards in the order below.
- * This is TensorFlow's counter: it counts slices and does not look at their size. Order of shards:
- * shard 0 of every server, then shard 1 of every server, ... so neighbours are on different
- *   servers.
+ *                 This is TensorFlow's counter: it counts slices and does not look at their size.
+ * Order of shards: shard 0 of every server, then shard 1 of every server, ... so neighbours are on
+ * different servers.
  *
  * Owns    a plan copies all it keeps. struct plan_server lends its strings for the call.
  * Thread  any; no state.
- * Units   bytes of a slice are those of its values and, for a trainable variable, of its optimizer
- * slots, at 4 bytes an element each. Errors  ERR_INVALID names the variable (a dimension of 0, too
- * many slices, sizes beyond 64 bits); ERR_UNAVAILABLE: there are variables and no shard;
- * ERR_NO_MEMORY: a budget does not suffice.
+ * Units   bytes of a slice are those of its values and, for a trainable variable, of its
+ *         optimizer slots, at 4 bytes an element each.
+ * Errors  ERR_INVALID names the variable (a dimension of 0, too many slices, sizes beyond 64
+ *         bits); ERR_UNAVAILABLE: there are variables and no shard; ERR_NO_MEMORY: a budget does
+ *         not suffice.
  */
 #ifndef COORDINATORD_PLAN_H
 #define COORDINATORD_PLAN_H

@@ -15,7 +15,7 @@ usage: deploy/local_cluster.sh COMMAND DIR ...
   up DIR [options]           start a cluster and wait until every member is attached
       --ps N                 parameter servers (1)
       --workers N            workers (1)
-      --device NAME          cpu, ref or fake (cpu)
+      --device NAME          cpu, ref or fake (cpu); each worker gets its share of the cores as --threads
       --shards N             threads that own variables in each psd (psd's own default)
       --timeout S            how long to wait for all members (20)
       --log-level LEVEL      error, warn, info or debug (info)
@@ -255,6 +255,11 @@ cmd_up() {
         esac
         shift 2
     done
+    # The workers share this machine's cores.
+    case " ${worker_args[*]} " in
+        *" --threads"*) ;;
+        *) local share=$(($(nproc) / (worker_count > 0 ? worker_count : 1))); worker_args+=(--threads $((share > 0 ? share : 1))) ;;
+    esac
     find_binaries
     local name names
     mapfile -t names < <(members)

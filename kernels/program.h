@@ -6,8 +6,9 @@
  * programs that never run at the same time share one. Nothing in it outlives a run.
  *
  * Owns    its operators and its plan. Borrows graph and device for its life, arena, inputs and
- * outputs for a run. Thread  the device's. Errors  those of the device, with the node's name before
- * them.
+ *         outputs for a run.
+ * Thread  the device's.
+ * Errors  those of the device, with the node's name before them.
  */
 #ifndef KERNELS_PROGRAM_H
 #define KERNELS_PROGRAM_H

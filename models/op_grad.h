@@ -3,7 +3,9 @@
  *
  * A function finds the gradient of its node's output 0 in the walk, adds nodes, and gives the walk
  * a gradient for each input that is wanted. Gradients of variables come first, so that they can
- * leave while the rest is computed. Thread  the builder's. Errors  those of graph_add_node.
+ * leave while the rest is computed.
+ * Thread  the builder's.
+ * Errors  those of graph_add_node.
  */
 #ifndef MODELS_OP_GRAD_H
 #define MODELS_OP_GRAD_H

@@ -2,8 +2,8 @@
 /* op_shape: one shape function per operator; see op.h for what each takes and gives.
  *
  * A function reads call->in and call->attrs, resolves defaults in the attributes and fills
- * call->out. The counts have been checked against the table before. Thread  any; pure. Errors
- * ERR_INVALID: the shape that was given and the one that was wanted.
+ * call->out. The counts have been checked against the table before.
+ * Thread  any; pure. Errors ERR_INVALID: the shape that was given and the one that was wanted.
  */
 #ifndef MODELS_OP_SHAPE_H
 #define MODELS_OP_SHAPE_H

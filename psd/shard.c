@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard: the jobs of one shard thread, and the lock under which others look at them.
  *
- *   shard_job_new -> shard_install -> (shard_apply)* -> shard_drop, or replaced by a newer
- * generation
+ *   shard_job_new -> shard_install -> (shard_apply)* -> shard_drop,
+ *   or replaced by a newer generation
  *
  * Only the shard thread changes the list, the values and their history, and does it under the lock,
  * so it reads them without. Others change pins, watermark, closing and fences, under the lock too.
@@ -344,15 +344,32 @@ enum err_code shard_prune(struct shard *shard, uint64_t job, uint64_t generation
     return it ? ERR_OK : err_set(err, why.code, "%s", why.text);
 }
 
+/* Pins of a coordinator that died: nobody will let go of them. Its start number is a pin's upper
+ * half. */
+static size_t take_dead_pins(struct shard_job *it, uint64_t pin, struct buf **ret_dead)
+{
+    size_t dead = 0;
+    for (size_t i = it->pin_count; i-- > 0;) {
+        if (it->pins[i].pin >> 32 >= pin >> 32)
+            continue;
+        ret_dead[dead++] = it->pins[i].buf;
+        it->pins[i] = it->pins[--it->pin_count];
+    }
+    return dead;
+}
+
 enum err_code shard_pin(struct shard *shard, uint64_t job, uint64_t generation, uint64_t pin,
                         struct err *err)
 {
     struct err why = {0};
+    struct buf *dead[LIMIT_PINS];
+    size_t dead_count = 0;
     if (pin == 0)
         return err_set(err, ERR_INVALID, "pin 0, want 1 or more (0 reads the newest)");
     lock(shard);
     struct shard_job *it = find_generation(shard, job, generation, &why);
     if (it) {
+        dead_count = take_dead_pins(it, pin, dead);
         size_t i = 0;
         while (i < it->pin_count && it->pins[i].pin != pin)
             i++;
@@ -364,6 +381,8 @@ enum err_code shard_pin(struct shard *shard, uint64_t job, uint64_t generation, 
                 .pin = pin, .version = it->values->version, .buf = buf_ref(it->values->now)};
     }
     unlock(shard);
+    while (dead_count > 0)
+        buf_unref(dead[--dead_count]);
     return why.code == ERR_OK ? ERR_OK : err_set(err, why.code, "%s", why.text);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job_json: what --json prints. Programs read these keys: they are added to, never renamed.
  *
- * Owns    each function returns a new reference; job_json_print takes it over. Numbers that are not
- * finite are null. Thread  any. Errors: an allocation that fails ends the process (objects of a few
- * KiB).
+ * Owns    each function returns a new reference; job_json_print takes it over. Numbers that are
+ *         not finite are null.
+ * Thread  any.
+ * Errors: an allocation that fails ends the process (objects of a few KiB).
  */
 #ifndef TRAINCTL_JOB_JSON_H
 #define TRAINCTL_JOB_JSON_H

@@ -119,8 +119,20 @@ static void end(struct daemon *daemon)
     loop_free(daemon->loop);
 }
 
+/* OpenMP reads its environment when its library is loaded, before main. Its default is to spin
+ * between parallel regions, which costs everybody else on a shared machine a core: a step of two
+ * threads took 20 times as long beside other load. So the process starts itself again, once, with
+ * the passive policy, unless somebody chose one. */
+static void be_passive(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY") || setenv("OMP_WAIT_POLICY", "passive", 1) != 0)
+        return;
+    execv("/proc/self/exe", argv); /* same process; without /proc it goes on as it is */
+}
+
 int main(int argc, char **argv)
 {
+    be_passive(argv);
     struct err err = {0};
     struct daemon_identity me = {0};
     struct fault_hook hook;

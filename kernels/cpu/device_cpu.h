@@ -7,8 +7,9 @@
  * live in scratch memory. f32 only.
  *
  * Same bits on every repeat with the same number of threads. NaN goes through every operator.
- * Thread  the number of OpenMP threads is set for the thread that opens the device; all calls come
- * from it. Errors  ERR_DEVICE: oneDNN's status, by name, and what was asked of it. */
+ * Thread  the number of OpenMP threads is set for the thread that opens the device; all calls
+ *         come from it.
+ * Errors  ERR_DEVICE: oneDNN's status, by name, and what was asked of it. */
 #ifndef KERNELS_CPU_DEVICE_CPU_H
 #define KERNELS_CPU_DEVICE_CPU_H
 

@@ -63,7 +63,5 @@ struct sim_result {
 };
 
 void sim_run(const struct sim_options *options, struct sim_result *ret_result);
-/* The run at hand, for a signal handler that says where a crash happened. */
-const struct sim_options *sim_running(void);
 
 #endif

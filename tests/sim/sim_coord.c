@@ -173,9 +173,10 @@ static void found(struct sim *sim, const struct sim_event *event)
         if (ckpt->is_published && strcmp(ckpt->dir, answer->job->ckpt_dir) == 0 &&
             (!newest || ckpt->number > newest->number))
             newest = ckpt;
-    if (!newest) {
+    if (!newest || newest->number < answer->ckpt_number) {
         SIM_CORE(sim, core_on_ckpt_found(sim->core, sim->now_ns, answer->number, ERR_NOT_FOUND,
-                                         "there is none", NULL, 0, NULL, NULL));
+                                         "there is none", NULL, newest ? newest->number : 0, NULL,
+                                         NULL));
     } else {
         SIM_CORE(sim, core_on_ckpt_found(sim->core, sim->now_ns, answer->number, ERR_OK, "",
                                          newest->path, newest->number, &newest->acked,

@@ -121,14 +121,8 @@ bool sim_chance(struct sim *sim, uint32_t per_mille)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-static const struct sim_options *running;
 static char last_lines[LAST_LINES][240]; /* of a recorded run */
 static size_t last_count;
-
-const struct sim_options *sim_running(void)
-{
-    return running;
-}
 
 void sim_fail(struct sim *sim, const char *fmt, ...)
 {
@@ -300,7 +294,6 @@ void sim_run(const struct sim_options *options, struct sim_result *ret_result)
     struct sim *volatile sim = sim_alloc(sizeof(*sim));
     sim->options = *options;
     sim->key = rand_key(options->seed, RAND_TEST, options->profile, 7);
-    running = &sim->options;
     last_count = 0;
     if (setjmp(sim->fail_jump) == 0)
         run_events(sim);
@@ -309,5 +302,4 @@ void sim_run(const struct sim_options *options, struct sim_result *ret_result)
     *ret_result = sim->result;
     if (sim->result.is_failed && sim->options.is_recorded)
         print_last_lines();
-    running = NULL;
 }

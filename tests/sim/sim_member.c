@@ -77,7 +77,7 @@ static void dial(struct sim *sim, const struct sim_event *event)
               hello->held_count, hello->report_count, hello->shard_state_count);
     struct sim_msg msg = {.kind = SIM_UP_HELLO, .hello = hello};
     sim_send_up(sim, member->conn, &msg);
-    sim_at(sim, sim->now_ns + 2 * sim->config.lease_ms * NS_PER_MS, hello_over, member,
+    sim_at(sim, sim->now_ns + 2 * NS_PER_MS * sim->config.lease_ms, hello_over, member,
            member->conn, member->life, 0);
 }
 

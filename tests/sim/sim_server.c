@@ -3,9 +3,9 @@
  * counts, which are the truth that the checks use, a slice has marks, which are what a server
  * knows.
  *
- * Orders change the state when they arrive and are answered later. A second CREATE of a generation
- * that is held is answered from what is there, or makes it anew: the contract leaves that open, so
- * a seed draws one of the two.
+ * Orders change the state when they arrive and are answered later; one that comes again under its
+ * number is only answered again. Another CREATE of a generation that is held is answered from what
+ * is there, or makes it anew: the contract leaves that open, so a seed draws one of the two.
  */
 #include <stdio.h>
 #include <string.h>

@@ -192,7 +192,8 @@ static void send_push(struct sim *sim, struct sim_attempt *attempt, uint32_t slo
         attempt, slot, ++attempt->tries[slot], attempt->worker->m.session, server, server->m.life};
     uint64_t delay = sim_net_delay(sim);
     if (!sim->is_healed && sim_chance(sim, sim->rates.push_late))
-        delay += sim_below(sim, 3 * sim->config.lease_ms) * NS_PER_MS; /* after a fence, perhaps */
+        delay +=
+            sim_below(sim, 3ull * sim->config.lease_ms) * NS_PER_MS; /* after a fence, perhaps */
     if (sim->is_healed || !sim_chance(sim, sim->rates.push_lost))
         sim_at(sim, sim->now_ns + delay, push_arrives, push, NULL, 0, 0);
     sim_at(sim, sim->now_ns + ANSWER_NS, push_over, push, NULL, 0, 0);

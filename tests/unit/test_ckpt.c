@@ -338,7 +338,7 @@ TEST(a_sweep_keeps_the_newest_and_whatever_others_wrote)
     AUTO_MEM char *other = base_asprintf("%s/ckpt-1.removing.bak", test_dir());
     CHECK(mkdir(foreign, 0755) == 0 && mkdir(odd, 0755) == 0 && mkdir(other, 0755) == 0);
     CHECK_OK(file_write(foreign_file, "{}", 2, &err));
-    CHECK(ckpt_sweep(test_dir(), 3, &removed, &err) != ERR_OK); /* it says what it left alone */
+    CHECK(ckpt_sweep(test_dir(), 0, 3, &removed, &err) != ERR_OK); /* it says what it left alone */
     CHECK_U64(removed, 2);
     CHECK_OK(ckpt_list(test_dir(), &numbers, &count, &err));
     CHECK_U64(count, 4);
@@ -350,10 +350,12 @@ TEST(a_sweep_keeps_the_newest_and_whatever_others_wrote)
     CHECK(access(moved, F_OK) == 0 && access(foreign_file, F_OK) == 0);
     /* Once the note is taken away the next sweep clears up. */
     CHECK(unlink(moved) == 0 && unlink(foreign_file) == 0);
-    CHECK_OK(ckpt_sweep(test_dir(), 3, &removed, &err));
+    CHECK_OK(ckpt_sweep(test_dir(), UINT64_MAX, 3, &removed, &err)); /* all belong to another run */
+    CHECK_U64(removed, 0);
+    CHECK_OK(ckpt_sweep(test_dir(), 0, 3, &removed, &err));
     AUTO_MEM char *left = base_asprintf("%s/ckpt-2.removing", test_dir());
     CHECK(access(left, F_OK) != 0);
-    CHECK_OK(ckpt_sweep(test_dir(), 0, &removed, &err));
+    CHECK_OK(ckpt_sweep(test_dir(), 0, 0, &removed, &err));
     CHECK_U64(removed, 0);
 }
 

@@ -28,6 +28,7 @@ struct story {
     enum err_code reply;
     uint64_t reply_job;
     bool is_open;
+    uint64_t find_first; /* of the last CORE_ACT_FIND_CKPT */
 };
 
 static const char noop_json[] =
@@ -75,6 +76,9 @@ static void drain(struct story *story)
             case CORE_ACT_REPLY:
                 story->reply = act->code;
                 story->reply_job = act->job;
+                break;
+            case CORE_ACT_FIND_CKPT:
+                story->find_first = act->number;
                 break;
             case CORE_ACT_OPEN:
                 story->is_open = true;
@@ -272,7 +276,7 @@ TEST(a_worker_that_was_given_up_is_told_to_rejoin)
     end(story);
 }
 
-TEST(a_failing_step_is_tried_again_and_then_fails_the_job_with_its_words)
+TEST(a_failing_step_is_tried_again_and_then_abandoned_with_its_words)
 {
     struct story *story = begin(0);
     hello(story, 1, CORE_WORKER, "worker:0", 1);
@@ -292,8 +296,11 @@ TEST(a_failing_step_is_tried_again_and_then_fails_the_job_with_its_words)
                 story->tickets[0] = story->tickets[at];
     }
     struct core_job_view view = view_of(story, job);
-    CHECK(view.state == CORE_JOB_FAILED);
-    CHECK(strstr(view.reason, "step 0 failed 5 times, last on worker:0: CORRUPT: as scripted"));
+    CHECK(view.state == CORE_JOB_RUNNING);
+    CHECK_U64(view.abandoned, 1);
+    CHECK_U64(view.abandoned_steps[0].step, 0);
+    CHECK_U64(view.abandoned_steps[0].attempts, 5);
+    CHECK_STR(view.abandoned_steps[0].text, "as scripted");
     end(story);
 }
 
@@ -415,4 +422,114 @@ TEST(a_restart_from_the_records_issues_what_was_not_acknowledged)
     CHECK_U64(view_of(again, 1).acknowledged, 100);
     end(story);
     end(again);
+}
+
+TEST(when_step_after_step_fails_the_job_fails_with_the_last_words)
+{
+    struct story *story = begin(0);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    uint64_t job = submit(story, noop_json, 0);
+    for (size_t i = 0; i < story->ticket_count && view_of(story, job).state == CORE_JOB_RUNNING;
+         i++) {
+        struct core_ticket ticket = story->tickets[i];
+        report(story, 1, &ticket, CORE_FAILED);
+        story->now_ns += 60 * MS;
+        core_on_heartbeat(story->core, story->now_ns, 1, NULL, 0);
+        core_on_timer(story->core, story->now_ns);
+        drain(story);
+    }
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_FAILED);
+    CHECK_U64(view.abandoned, 2);
+    CHECK(strstr(view.reason, "failed 5 times, last on worker:0: CORRUPT: as scripted"));
+    end(story);
+}
+
+static const char ckpt_json[] =
+    "{\"name\": \"%s\", \"seed\": 1, \"epochs\": %d, \"model\": {\"name\": \"softmax\", "
+    "\"num_classes\": 10}, "
+    "\"dataset\": {\"source\": \"synthetic\", \"records\": 640, \"batch_size\": 64}, "
+    "\"optimizer\": {\"name\": \"sgd\", \"learning_rate\": 0.1}, \"checkpoint\": {\"directory\": "
+    "\"%s\"}}";
+
+static void submit_ckpt(struct story *story, const char *name, int epochs, const char *directory,
+                        bool resume)
+{
+    char json[600];
+    struct job_spec *spec = NULL;
+    struct err err;
+    snprintf(json, sizeof(json), ckpt_json, name, epochs, directory);
+    CHECK_OK(job_spec_parse(json, strlen(json), &spec, &err));
+    core_submit(story->core, story->now_ns, 1, spec, json, 640, 0, resume, 0);
+    drain(story);
+}
+
+TEST(two_active_jobs_do_not_share_a_checkpoint_directory)
+{
+    struct story *story = begin(1);
+    submit_ckpt(story, "a", 1, "/ckpt/x", false);
+    CHECK(story->reply == ERR_OK);
+    submit_ckpt(story, "b", 1, "/ckpt/x/", false);
+    CHECK(story->reply == ERR_EXISTS);
+    submit_ckpt(story, "b", 1, "/ckpt/xy", false);
+    CHECK(story->reply == ERR_OK);
+    end(story);
+}
+
+TEST(a_job_that_does_not_resume_asks_only_for_checkpoints_of_its_own)
+{
+    struct story *story = begin(1);
+    hello(story, 2, CORE_SERVER, "ps:0", 1);
+    submit_ckpt(story, "fresh", 1, "/ckpt/x", false);
+    CHECK(story->find_first == UINT64_MAX);
+    submit_ckpt(story, "resumed", 1, "/ckpt/y", true);
+    CHECK(story->find_first == 0);
+    end(story);
+}
+
+TEST(a_checkpoint_with_more_steps_than_the_job_is_not_resumed_from)
+{
+    struct story *story = begin(1);
+    hello(story, 2, CORE_SERVER, "ps:0", 1);
+    submit_ckpt(story, "short", 1, "/ckpt/x", true);
+    uint64_t job = story->reply_job;
+    struct ranges acked;
+    struct ranges none;
+    ranges_init(&acked);
+    ranges_init(&none);
+    ranges_add_range(&acked, 0, 19);
+    core_on_ckpt_found(story->core, story->now_ns, job, ERR_OK, "", "/ckpt/x/ckpt-3", 3, &acked,
+                       &none);
+    drain(story);
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_FAILED);
+    CHECK_STR(view.reason, "epochs, max_steps: 10 steps: want at least the 20 that /ckpt/x/ckpt-3 "
+                           "holds, which the job "
+                           "would resume from");
+    ranges_done(&acked);
+    end(story);
+}
+
+TEST(workers_of_ever_new_names_are_forgotten_when_they_are_gone)
+{
+    struct story *story = begin(0);
+    for (uint64_t i = 1; i <= LIMIT_WORKERS + 10; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "spot-%d", (int)i);
+        hello(story, i, CORE_WORKER, name, 1);
+        CHECK(story->goodbye == ERR_OK);
+        core_on_leaving(story->core, story->now_ns, i, NULL, 0);
+        drain(story);
+        core_on_conn_lost(story->core, story->now_ns, i);
+        drain(story);
+        story->now_ns += MS;
+    }
+    CHECK_U64(core_member_count(story->core), LIMIT_WORKERS);
+    hello(story, LIMIT_WORKERS + 11, CORE_WORKER, "stays", 1);
+    story->now_ns += 7200000 * MS;
+    core_on_heartbeat(story->core, story->now_ns, LIMIT_WORKERS + 11, NULL, 0);
+    core_on_timer(story->core, story->now_ns);
+    drain(story);
+    CHECK_U64(core_member_count(story->core), 1);
+    end(story);
 }

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include "common/rand.h"
@@ -279,4 +280,15 @@ TEST(fashion_mnist_loads_as_debian_ships_it)
     CHECK_OK(idx_read_header("/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz",
                              IDX_LABELS, &labels, &err));
     CHECK_U64(labels.count, 60000);
+}
+
+TEST(a_fifo_is_refused_and_not_waited_for)
+{
+    char path[128];
+    struct idx_header header;
+    struct err err;
+    snprintf(path, sizeof(path), "%s/fifo", test_dir());
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK(idx_read_header(path, IDX_IMAGES, &header, &err) == ERR_INVALID);
+    CHECK(strstr(err.text, "not a regular file"));
 }

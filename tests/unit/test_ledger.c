@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -315,7 +316,7 @@ TEST(each_open_counts_one_start_and_old_ended_jobs_are_pruned)
     heard_free(heard);
 
     enum { JOBS = LIMIT_JOBS_KEPT + 5 };
-    struct core_record *records = base_alloc(3 * JOBS * sizeof(*records));
+    struct core_record *records = base_alloc((size_t)3 * JOBS * sizeof(*records));
     for (uint64_t i = 0; i < JOBS; i++) {
         records[3 * i] = job_record(i + 1);
         records[3 * i + 1] = acked_record(i + 1, 0, 1);
@@ -339,6 +340,7 @@ TEST(each_open_counts_one_start_and_old_ended_jobs_are_pruned)
 
 struct killed {
     int fd;
+    _Atomic uint64_t written;
 };
 
 static void tell_written(void *arg, uint64_t seq)
@@ -346,6 +348,7 @@ static void tell_written(void *arg, uint64_t seq)
     struct killed *killed = arg;
     ssize_t n = write(killed->fd, &seq, sizeof(seq));
     (void)n;
+    killed->written = seq;
 }
 
 static void ignore_stuck(void *arg, bool is_stuck, const char *text)
@@ -353,17 +356,18 @@ static void ignore_stuck(void *arg, bool is_stuck, const char *text)
     (void)arg, (void)is_stuck, (void)text;
 }
 
-/* Posts single steps, some in four interleaved streams, until killed. Record seq s > 1 is step
- * order[s]. */
+/* Record seq, from 2: the steps of four streams, interleaved. */
 static uint64_t step_of_seq(uint64_t seq)
 {
     uint64_t i = seq - 2;
-    return (i % 4) * 1000000 + i / 4;
+    return (i % 4) * 100000000 + i / 4;
 }
 
+/* Posts single steps with a window that keeps the commits coming, until killed. */
 static _Noreturn void post_until_killed(const char *dir, int fd)
 {
-    struct killed killed = {fd};
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when the test itself is ended for its time */
+    struct killed killed = {.fd = fd};
     struct ledger_callbacks callbacks = {tell_written, ignore_stuck, &killed};
     struct ledger *ledger = NULL;
     uint64_t start;
@@ -375,13 +379,11 @@ static _Noreturn void post_until_killed(const char *dir, int fd)
     record.seq = 1;
     ledger_post(ledger, &record, 1);
     for (uint64_t seq = 2;; seq++) {
+        while (seq - killed.written > 2000)
+            sched_yield();
         record = acked_record(1, step_of_seq(seq), step_of_seq(seq));
         record.seq = seq;
         ledger_post(ledger, &record, 1);
-        if (seq % 64 == 0)
-            sched_yield();
-        if (seq > 3000000)
-            pause();
     }
 }
 
