@@ -163,7 +163,8 @@ def a_worker_that_nobody_listed_joins_in_the_middle_and_gets_steps():
         job = c.submit(synthetic("mlp", steps=1000))
         c.wait_acked(job, 50)
         c.add_worker("late")
-        wait_until(lambda: (c.member("late") or {}).get("steps_done", 0) > 20, 20, lambda: f"it gets steps: {c.cluster()}")
+        wait_until(lambda: (c.member("late") or {}).get("steps_done", 0) > 20, 20,
+                   lambda: f"it gets steps: {c.cluster()}")
         s = assert_exact(c.wait_end(job), total=1000)
         assert s["steps"]["reissued"] == 0, brief(s)
 
