@@ -279,7 +279,8 @@ def a_data_file_that_vanishes_after_submit_fails_the_step_with_its_name():
         c.add_worker("late")
         s = c.wait_end(job, 20)
         assert s["state"] == "failed" and images in s["reason"], brief(s)
-        assert "step 0 failed 5 times" in s["reason"], brief(s)
+        assert "failed 5 times" in s["reason"], brief(s)
+        assert all(images in x["text"] for x in s["abandoned_steps"]), s["abandoned_steps"]
 
 
 # ---- noise -------------------------------------------------------------------------------------

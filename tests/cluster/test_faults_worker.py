@@ -209,15 +209,18 @@ def a_step_that_fails_once_is_tried_again():
 
 
 @test(limit_s=40)
-def steps_that_fail_are_skipped_where_the_job_says_so_and_end_it_where_it_does_not():
+def steps_that_always_fail_are_given_up_or_end_the_job_as_it_says():
     with Cluster(ps=1, workers=2, worker_args="--fake-script=fail_at=17,60") as c:
         skip = synthetic("mlp", steps=100) | {"steps": {"on_error": "skip"}}
         s = assert_exact(c.wait_end(c.submit(skip)), total=100, abandoned=2)
         assert sorted(x["step"] for x in s["abandoned_steps"]) == [17, 60], s["abandoned_steps"]
         assert all(x["code"] == "DEVICE" for x in s["abandoned_steps"]), s["abandoned_steps"]
+        retry = synthetic("mlp", name="retry", steps=100) | {"steps": {"max_attempts": 3}}
+        s = assert_exact(c.wait_end(c.submit(retry)), total=100, abandoned=2)
+        assert sorted((x["step"], x["attempts"]) for x in s["abandoned_steps"]) == [(17, 3), (60, 3)], s
         abort = synthetic("mlp", name="abort", steps=100) | {"steps": {"on_error": "abort"}}
         s = c.wait_end(c.submit(abort))
-        assert s["state"] == "failed" and "step 17" in s["reason"] or "step 60" in s["reason"], brief(s)
+        assert s["state"] == "failed" and ("step 17" in s["reason"] or "step 60" in s["reason"]), brief(s)
 
 
 if __name__ == "__main__":
