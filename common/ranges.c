@@ -122,6 +122,13 @@ uint64_t ranges_watermark(const struct ranges *set)
     return set->count && set->items[0].first == 0 ? set->items[0].last + 1 : 0;
 }
 
+uint64_t ranges_next_missing(const struct ranges *set, uint64_t value)
+{
+    size_t i = find(set, value);
+    bool is_in = i < set->count && set->items[i].first <= value;
+    return is_in ? set->items[i].last + 1 : value; /* ranges never touch */
+}
+
 bool ranges_equal(const struct ranges *a, const struct ranges *b)
 {
     return a->count == b->count &&

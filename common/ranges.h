@@ -32,6 +32,8 @@ uint64_t ranges_add_range(struct ranges *set, uint64_t first,
 void ranges_remove_range(struct ranges *set, uint64_t first, uint64_t last);
 uint64_t ranges_total(const struct ranges *set);     /* number of values */
 uint64_t ranges_watermark(const struct ranges *set); /* lowest value not in the set */
+uint64_t ranges_next_missing(const struct ranges *set,
+                             uint64_t value); /* lowest >= value not in it */
 bool ranges_equal(const struct ranges *a, const struct ranges *b);
 uint64_t ranges_missing(const struct ranges *have, const struct ranges *want); /* |want \ have| */
 void ranges_copy(struct ranges *dst, const struct ranges *src); /* dst is initialised */

@@ -250,6 +250,7 @@ void coord_fleet_act(struct coord *coord, const struct core_act *act)
         Steadfast__V1__Welcome welcome = STEADFAST__V1__WELCOME__INIT;
         welcome.session = act->session;
         welcome.start = coord->start;
+        welcome.ledger = ledger_id(coord->ledger);
         welcome.heartbeat_ms = coord->options.heartbeat_ms;
         welcome.lease_ms = coord->options.lease_ms;
         message.kind_case = STEADFAST__V1__COORD_MESSAGE__KIND_WELCOME;
@@ -387,6 +388,16 @@ static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
     }
     conn->is_known = true;
     conn->name = base_strdup(from->name);
+    if (from->ledger && from->ledger != ledger_id(coord->ledger)) {
+        /* Its jobs have numbers that ours have too, and are not ours. */
+        struct core_act act = {
+            .kind = CORE_ACT_GOODBYE,
+            .conn = conn->id,
+            .code = ERR_STALE,
+            .text = "it belongs to another ledger; it has to drop that one's jobs and rejoin"};
+        coord_fleet_act(coord, &act);
+        return;
+    }
     conn->pid = from->pid;
     conn->devices = base_alloc((from->n_devices + 1) * sizeof(char *));
     for (size_t i = 0; i < from->n_devices; i++)

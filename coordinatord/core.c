@@ -628,7 +628,9 @@ void core_checkpoint(struct core *core, uint64_t now_ns, uint64_t request, uint6
     } else if (!job->spec->checkpoint.directory) {
         core_reply(core, request, ERR_INVALID, number, "checkpoint.directory: the job has none");
     } else if (job->phase != PHASE_TRAINING && job->phase != PHASE_FINISHING) {
-        core_reply(core, request, ERR_UNAVAILABLE, number, "the job is not training");
+        core_reply(core, request, ERR_INVALID, number,
+                   core_arena_text(core, "job \"%s\" is %s: want one that is training", job->name,
+                                   core_phase_name(job->phase)));
     } else {
         struct ckpt_run *ckpt = &job->ckpt;
         ckpt->requests =

@@ -445,6 +445,9 @@ void core_order_fail_server(struct core *core, struct member *server, enum err_c
 void core_order_fail_job(struct core *core, struct job *job);
 void core_order_check(struct core *core);
 
+/* core_view.c */
+const char *core_phase_name(enum phase phase);
+
 /* core_watch.c */
 void core_job_check(struct core *core); /* from the timer */
 

@@ -52,12 +52,11 @@ void core_sched_begin_epochs(struct job *job)
 static bool lease_take(struct job *job, size_t at, uint64_t *ret_step)
 {
     struct lease *lease = &job->leases[at];
-    while (lease->next < lease->end) {
-        uint64_t step = lease->next++;
-        if (!ranges_has(&job->issued, step)) {
-            *ret_step = step;
-            return true;
-        }
+    uint64_t step = ranges_next_missing(&job->issued, lease->next);
+    if (step < lease->end) {
+        lease->next = step + 1;
+        *ret_step = step;
+        return true;
     }
     *lease = job->leases[--job->lease_count];
     return false;
@@ -65,10 +64,15 @@ static bool lease_take(struct job *job, size_t at, uint64_t *ret_step)
 
 static bool lease_next_window(struct job *job, uint64_t owner)
 {
-    uint64_t first = epoch_first(job, job->epoch) + job->next_place * job->order.window_batches;
+    /* After a restart most of an epoch may have been issued: whole windows are passed over at once. */
+    uint64_t begin = epoch_first(job, job->epoch);
     uint64_t end = epoch_end(job, job->epoch);
-    if (first >= end)
+    uint64_t step =
+        ranges_next_missing(&job->issued, begin + job->next_place * job->order.window_batches);
+    if (step >= end)
         return false;
+    job->next_place = (step - begin) / job->order.window_batches;
+    uint64_t first = begin + job->next_place * job->order.window_batches;
     job->next_place++;
     if (job->lease_count == job->lease_capacity) {
         job->lease_capacity = MAX(job->lease_capacity * 2, (size_t)16);

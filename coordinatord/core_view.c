@@ -6,7 +6,7 @@
 
 #include "coordinatord/core_int.h"
 
-static const char *phase_name(enum phase phase)
+const char *core_phase_name(enum phase phase)
 {
     switch (phase) {
     case PHASE_QUEUED:
@@ -104,7 +104,7 @@ bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
         .spec_json = job->spec_json,
         .is_resume = job->is_resume,
         .state = is_held ? CORE_JOB_PAUSED : job->state,
-        .phase = phase_name(job->phase),
+        .phase = core_phase_name(job->phase),
         .reason = is_held ? core->stuck_text : job->reason,
         .generation = job->generation,
         .first_ckpt = core_job_first_ckpt(job),

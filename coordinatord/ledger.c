@@ -34,6 +34,7 @@ struct batch {
 };
 
 struct ledger {
+    uint64_t id;
     char *dir;
     struct ledger_callbacks callbacks;
     struct ledger_db *db; /* the writer's between ledger_begin and the join */
@@ -227,11 +228,16 @@ enum err_code ledger_open(const char *state_dir, const struct ledger_callbacks *
     if (code == ERR_OK)
         code = ledger_db_open(path, &ledger->db, err);
     if (code == ERR_OK)
-        code = ledger_db_count_start(ledger->db, LIMIT_JOBS_KEPT, ret_start, err);
+        code = ledger_db_count_start(ledger->db, LIMIT_JOBS_KEPT, ret_start, &ledger->id, err);
     if (code != ERR_OK)
         return code;
     *ret_ledger = TAKE(ledger);
     return ERR_OK;
+}
+
+uint64_t ledger_id(const struct ledger *ledger)
+{
+    return ledger->id;
 }
 
 enum err_code ledger_load(struct ledger *ledger,

@@ -323,17 +323,22 @@ static enum err_code prune_ended(struct ledger_db *db, uint32_t jobs_kept, struc
 }
 
 enum err_code ledger_db_count_start(struct ledger_db *db, uint32_t jobs_kept, uint64_t *ret_start,
-                                    struct err *err)
+                                    uint64_t *ret_id, struct err *err)
 {
     uint64_t start = 0;
+    uint64_t id = 0;
     bool has_start = false;
+    bool has_id = false;
     enum err_code code = begin(db, err);
     if (code == ERR_OK)
         code = run(db, use(db, SQL_START_ADD), err);
     if (code == ERR_OK)
         code = query_u64(db, use(db, SQL_START_GET), &has_start, &start, err);
-    if (code == ERR_OK && !has_start)
-        code = err_set(err, ERR_CORRUPT, "ledger %s: table meta has no row \"start\"", db->path);
+    if (code == ERR_OK)
+        code = query_u64(db, use(db, SQL_LEDGER_GET), &has_id, &id, err);
+    if (code == ERR_OK && (!has_start || !has_id))
+        code = err_set(err, ERR_CORRUPT, "ledger %s: table meta has no row \"%s\"", db->path,
+                       has_start ? "ledger" : "start");
     if (code == ERR_OK)
         code = prune_ended(db, jobs_kept, err);
     if (code == ERR_OK)
@@ -343,6 +348,7 @@ enum err_code ledger_db_count_start(struct ledger_db *db, uint32_t jobs_kept, ui
         return code;
     }
     *ret_start = start;
+    *ret_id = id;
     return ERR_OK;
 }
 

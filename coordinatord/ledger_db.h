@@ -32,7 +32,8 @@ DEFINE_AUTO(ledger_db)
 
 /* Adds one to the number of starts and deletes the oldest ended jobs beyond jobs_kept, durably. */
 MUST_CHECK enum err_code ledger_db_count_start(struct ledger_db *db, uint32_t jobs_kept,
-                                               uint64_t *ret_start, struct err *err);
+                                               uint64_t *ret_start, uint64_t *ret_id,
+                                               struct err *err);
 /* One durable transaction; on failure nothing of it is in. */
 MUST_CHECK enum err_code ledger_db_apply(struct ledger_db *db, const struct core_record *records,
                                          size_t count, struct err *err);

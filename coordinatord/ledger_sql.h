@@ -27,7 +27,8 @@
     "CREATE TABLE finals(job INTEGER NOT NULL, server TEXT NOT NULL, shard INTEGER NOT NULL,"      \
     " applied INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(job, server, shard))"          \
     " WITHOUT ROWID;"                                                                              \
-    "INSERT INTO meta VALUES('start', 0);"
+    "INSERT INTO meta VALUES('start', 0);"                                                         \
+    "INSERT INTO meta VALUES('ledger', random() & 9223372036854775807 | 1);"
 
 /* enum, text: one prepared statement each */
 #define LEDGER_SQL_STATEMENTS(X)                                                                   \
@@ -35,6 +36,7 @@
     X(COMMIT, "COMMIT")                                                                            \
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(START_ADD, "UPDATE meta SET value = value + 1 WHERE key = 'start'")                          \
+    X(LEDGER_GET, "SELECT value FROM meta WHERE key = 'ledger'")                                   \
     X(START_GET, "SELECT value FROM meta WHERE key = 'start'")                                     \
     X(JOB_ADD, "INSERT INTO jobs(job, name, spec, resume, first, last, number2, wall_ms)"          \
                " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT(job) DO NOTHING")              \

@@ -42,20 +42,40 @@ static uint64_t default_memory(void)
 struct daemon_ref {
     struct loop *loop;
     struct ps *ps;
+    int status;
+    bool is_stopping;
 };
 
 static void on_stopped(void *arg)
 {
-    loop_stop(arg, 0);
+    struct daemon_ref *daemon = arg;
+    loop_stop(daemon->loop, daemon->status);
+}
+
+static void stop(struct daemon_ref *daemon)
+{
+    if (daemon->is_stopping)
+        return;
+    daemon->is_stopping = true;
+    notify_stopping();
+    notify_extend_timeout(STOP_MS);
+    ps_stop(daemon->ps, on_stopped, daemon);
+}
+
+static void on_fatal(void *arg)
+{
+    struct daemon_ref *daemon = arg;
+    log_error("ps.refused", "the coordinator at %s does not want this process; it ends",
+              ps_coordinator(daemon->ps));
+    daemon->status = 1;
+    stop(daemon);
 }
 
 static void on_signal(int signum, void *arg)
 {
     struct daemon_ref *daemon = arg;
     log_info("ps.stopping", "signal=%d", signum);
-    notify_stopping();
-    notify_extend_timeout(STOP_MS);
-    ps_stop(daemon->ps, on_stopped, daemon->loop);
+    stop(daemon);
 }
 
 int main(int argc, char **argv)
@@ -82,7 +102,9 @@ int main(int argc, char **argv)
                                  .coordinator_name = "chief:0",
                                  .shard_count = shard_count,
                                  .memory_bytes = memory_bytes ? memory_bytes : default_memory(),
-                                 .inflight_bytes = inflight_bytes};
+                                 .inflight_bytes = inflight_bytes,
+                                 .on_fatal = on_fatal,
+                                 .on_fatal_arg = &daemon};
     if (code == ERR_OK)
         code = ps_new(&options, &daemon.ps, &err);
     if (code == ERR_OK)

@@ -39,6 +39,7 @@ struct member {
     uint64_t incarnation;
     uint64_t session; /* of the last Welcome, 0 for none */
     uint64_t start;   /* the coordinator's */
+    uint64_t ledger;  /* whose jobs we hold; 0: nobody's */
     uint64_t sequence;
     uint32_t heartbeat_ms;
     uint64_t redial_ms;
@@ -89,6 +90,7 @@ static void send_hello(struct member *member)
     hello.shard_count = ps->shard_count;
     hello.version = (char *)STEADFAST_VERSION;
     hello.pid = (uint64_t)getpid();
+    hello.ledger = member->ledger;
     hello.shards = ps_orders_states(ps->orders, 0, true, &hello.n_shards);
     Steadfast__V1__MemberMessage message = STEADFAST__V1__MEMBER_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_HELLO;
@@ -197,6 +199,7 @@ static void on_welcome(struct member *member, const Steadfast__V1__Welcome *welc
 {
     member->session = welcome->session;
     member->start = welcome->start;
+    member->ledger = welcome->ledger;
     member->heartbeat_ms = welcome->heartbeat_ms ? welcome->heartbeat_ms : DEFAULT_HEARTBEAT_MS;
     member->redial_ms = REDIAL_MIN_MS;
     member->is_welcome = true;
@@ -209,13 +212,22 @@ static void on_welcome(struct member *member, const Steadfast__V1__Welcome *welc
 
 static void on_goodbye(struct member *member, const Steadfast__V1__Goodbye *goodbye)
 {
-    log_warn("coordinator.goodbye", "%s says %s: %s; dropping all jobs and rejoining",
-             member->ps->coordinator_name, goodbye->code, goodbye->text);
+    log_warn("coordinator.goodbye", "%s says %s: %s", member->ps->coordinator_name, goodbye->code,
+             goodbye->text);
     err_set(&member->last_err, err_from_name(goodbye->code), "%s", goodbye->text);
     let_go(member);
+    if (member->last_err.code == ERR_EXISTS || member->last_err.code == ERR_INVALID) {
+        /* Coming back under this name would throw out the process that has it, and so on for ever. */
+        if (member->ps->on_fatal)
+            member->ps->on_fatal(member->ps->on_fatal_arg);
+        return;
+    }
     ps_orders_drop_all(member->ps->orders);
+    for (uint32_t i = 0; i < member->ps->shard_count; i++)
+        shard_forget_fences(member->ps->shards[i]);
     member->incarnation = MAX(wall_ns(), member->incarnation + 1);
     member->session = 0;
+    member->ledger = 0;
     dial_later(member, GOODBYE_MS);
 }
 

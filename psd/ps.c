@@ -31,6 +31,8 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
     pthread_mutex_init(&ps->push_lock, NULL);
     ps->loop = options->loop;
     ps->env = options->env;
+    ps->on_fatal = options->on_fatal;
+    ps->on_fatal_arg = options->on_fatal_arg;
     ps->name = base_strdup(options->name);
     ps->coordinator = base_strdup(options->coordinator);
     ps->coordinator_name = base_strdup(options->coordinator_name);
@@ -65,6 +67,11 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
         return code;
     *ret_ps = TAKE(ps);
     return ERR_OK;
+}
+
+const char *ps_coordinator(const struct ps *ps)
+{
+    return ps->coordinator;
 }
 
 const char *ps_address(const struct ps *ps)

@@ -27,12 +27,16 @@ struct ps_options {
     uint32_t shard_count;         /* 1 to LIMIT_SHARDS_PER_SERVER */
     uint64_t memory_bytes;        /* budget of variables and slots */
     uint64_t inflight_bytes;      /* budget of gradients being received */
+    /* The coordinator does not want this process under its name; the caller ends it. On the loop. */
+    void (*on_fatal)(void *arg);
+    void *on_fatal_arg;
 };
 
 MUST_CHECK enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps,
                                 struct err *err);
 const char *ps_address(const struct ps *ps); /* host:port with the bound port */
-void ps_start(struct ps *ps);                /* serves, and dials the coordinator */
+const char *ps_coordinator(const struct ps *ps);
+void ps_start(struct ps *ps); /* serves, and dials the coordinator */
 /* Says goodbye to the coordinator, finishes the calls in flight, then on_stopped on the loop. */
 void ps_stop(struct ps *ps, void (*on_stopped)(void *arg), void *arg);
 void ps_free(struct ps *ps); /* stopped, or never started */

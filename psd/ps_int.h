@@ -34,6 +34,8 @@ struct ps {
     struct ps_orders *orders;
     struct member *member;
     bool is_started;
+    void (*on_fatal)(void *arg);
+    void *on_fatal_arg;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
 

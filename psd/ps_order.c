@@ -400,6 +400,10 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
 
 void ps_orders_drop_all(struct ps_orders *orders)
 {
+    for (size_t i = 0; i < PS_ORDER_ANSWERS; i++) {
+        free(orders->answers[i].packed);
+        orders->answers[i] = (struct answer){0};
+    }
     struct order **at = &orders->orders;
     while (*at) {
         struct order *order = *at;

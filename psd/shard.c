@@ -402,6 +402,13 @@ void shard_unpin(struct shard *shard, uint64_t job, uint64_t pin)
     buf_unref(buf);
 }
 
+void shard_forget_fences(struct shard *shard)
+{
+    lock(shard);
+    ranges_clear(&shard->fenced);
+    unlock(shard);
+}
+
 bool shard_fence(struct shard *shard, uint64_t session, struct task *after)
 {
     lock(shard);

@@ -96,6 +96,8 @@ bool shard_marks(struct shard *shard, uint64_t job, struct ranges *ret_marks);
 MUST_CHECK enum err_code shard_prune(struct shard *shard, uint64_t job, uint64_t generation,
                                      uint64_t watermark, struct err *err);
 /* Again with the same number: keeps the first. ERR_FULL: LIMIT_PINS. */
+/* Sessions of another ledger's coordinator mean nothing to the next one. Any thread. */
+void shard_forget_fences(struct shard *shard);
 /* Lets go of pins of earlier coordinators (a pin's upper 32 bits are the coordinator's start
  * number). */
 MUST_CHECK enum err_code shard_pin(struct shard *shard, uint64_t job, uint64_t generation,

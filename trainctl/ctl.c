@@ -271,7 +271,7 @@ static int run_command(struct ctl *ctl)
     if (ctl->reconnect_s == 0)
         ctl->reconnect_s = DEFAULT_RECONNECT_S;
     rc = command->run(ctl);
-    if (fflush(stdout) != 0 && rc == CTL_OK) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == CTL_OK) {
         struct err err;
         err_from_errno(&err, errno, "standard output");
         rc = ctl_fail_err(ctl, &err);

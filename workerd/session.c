@@ -51,6 +51,7 @@ struct session {
     uint64_t incarnation;
     uint64_t number; /* session of the last Welcome */
     uint64_t start;  /* of the coordinator */
+    uint64_t ledger; /* whose steps we hold; 0: nobody's */
     uint64_t sequence;
     uint32_t tries;
     uint64_t silent_since_ns; /* when the wait for the coordinator began */
@@ -168,6 +169,7 @@ static void send_hello(struct session *session)
     hello.n_reports = report_count;
     hello.reports = wire_ptrs;
     hello.pid = (uint64_t)getpid();
+    hello.ledger = session->ledger;
     Steadfast__V1__MemberMessage message = STEADFAST__V1__MEMBER_MESSAGE__INIT;
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_HELLO;
     message.hello = &hello;
@@ -334,6 +336,7 @@ static void on_welcome(struct session *session, const Steadfast__V1__Welcome *we
     session->state = SESSION_ATTACHED;
     session->number = welcome->session;
     session->start = welcome->start;
+    session->ledger = welcome->ledger;
     session->tries = 0;
     loop_timer_stop(session->timer);
     step_run_close_idle_jobs(session->run);
@@ -374,6 +377,7 @@ static void on_goodbye(struct session *session, const Steadfast__V1__Goodbye *go
     step_run_drop_all(session->run);
     session->incarnation = MAX(wall_ns(), session->incarnation + 1);
     session->number = 0;
+    session->ledger = 0;
     if (session->leave == LEAVE_FINISHING)
         session->leave = LEAVE_ANSWER; /* there is nothing left to say */
     rpc_cancel(session->call);

@@ -35,6 +35,12 @@ TEST(ranges_agree_with_a_plain_set_under_random_operations)
             }
             CHECK_U64(ranges_total(&set), total);
             CHECK_U64(ranges_watermark(&set), low);
+            for (uint64_t v = 0; v < N; v += 7) {
+                uint64_t next = v;
+                while (next < N && plain[next])
+                    next++;
+                CHECK_U64(ranges_next_missing(&set, v), next);
+            }
             for (size_t r = 1; r < set.count; r++)
                 CHECK(set.items[r].first > set.items[r - 1].last + 1);
         }
