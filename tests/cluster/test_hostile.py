@@ -80,5 +80,35 @@ def a_member_that_does_not_begin_with_a_hello_or_says_nonsense_is_refused():
         assert_exact(c.wait_end(job))
 
 
+@test(limit_s=60)
+def a_coordinator_with_another_ledger_does_not_take_old_jobs_for_its_own():
+    with Cluster(ps=1, workers=1, device="fake", worker_args="--fake-script=step_us=2000") as c:
+        first = c.submit(synthetic("softmax", name="first", steps=100000))
+        c.wait_acked(first, 50)
+        c.kill("coordinatord")
+        state = os.path.join(c.dir, "state")
+        shutil.rmtree(state)
+        os.mkdir(state)
+        c.start_daemon("coordinatord")
+        second = c.submit(synthetic("softmax", name="second", steps=300))
+        assert c.status(second)["job"] == c.status("second")["job"]
+        end = c.wait_end(second)
+        assert_exact(end)
+        assert end["duplicates_refused"] == 0, end
+
+
+@test(limit_s=60)
+def of_two_servers_of_one_name_the_newer_stays_and_the_older_ends():
+    with Cluster(ps=1, workers=1, device="fake", worker_args="--fake-script=step_us=2000") as c:
+        job = c.submit(synthetic("softmax", steps=600))
+        c.wait_acked(job, 50)
+        c.spawn("psd", "--tf-config", c.path("tf_config.json"), "--job_name", "ps", "--task_index", "0",
+                "--address", "127.0.0.1:0", "--coordinator", c.coordinator())
+        assert c.wait_dead("psd-0", what="when a newer process took its name") == 1
+        end = c.wait_end(job)
+        assert_exact(end)
+        assert end["generation"] == 2, end
+
+
 if __name__ == "__main__":
     sys.exit(main())
