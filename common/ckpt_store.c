@@ -40,7 +40,8 @@ static bool parse_name(const char *name, const char *suffix, uint64_t *ret_numbe
     char *end;
     errno = 0;
     unsigned long long number = strtoull(digits, &end, 10);
-    if (errno || number > LIMIT_CKPT_NUMBER || strcmp(end, suffix) != 0)
+    if (errno || number > LIMIT_CKPT_NUMBER / 2 || strcmp(end, suffix) != 0) /* above: not ours, and
+                                                          the next number must fit */
         return false;
     *ret_number = number;
     return true;

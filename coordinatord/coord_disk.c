@@ -22,6 +22,7 @@ struct disk_task {
     uint64_t number;
     char *directory;
     char *path;
+    char *skipped; /* a checkpoint that was not usable, in words; NULL: none */
     uint32_t max_to_keep;
     struct ckpt_manifest *manifest;
     uint64_t newest_number;
@@ -45,6 +46,7 @@ static void task_answer(void *arg)
     free(task->json);
     free(task->directory);
     free(task->path);
+    free(task->skipped);
     free(task);
 }
 
@@ -161,9 +163,13 @@ void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *tak
 
 static void on_skipped(uint64_t number, const struct err *why, void *arg)
 {
-    const struct disk_task *task = arg;
+    struct disk_task *task = arg;
     log_error("ckpt.skipped", "directory=%s ckpt=%" PRIu64 " code=%s %s", task->directory, number,
               err_name(why->code), why->text);
+    if (!task->skipped) /* the newest; the job's notices are read by people */
+        task->skipped =
+            base_asprintf("checkpoint %" PRIu64 " is not usable and was passed over: %s: %s",
+                          number, err_name(why->code), why->text);
 }
 
 /* Steps of the checkpoint mean the same records and the same network only when these agree. */
@@ -226,8 +232,8 @@ static void find_work(struct disk_task *task)
         code == ERR_NOT_FOUND || (code == ERR_OK && task->manifest->number < task->number);
     if (is_none) /* to begin anew over checkpoints that somebody may still repair would be worse
                     than to stop */
-        err_set(&task->err, ERR_CORRUPT, "%s: no checkpoint is usable; the newest is ckpt-%" PRIu64,
-                task->directory, task->newest_number);
+        err_set(&task->err, ERR_CORRUPT, "%s: no checkpoint is usable; %s", task->directory,
+                task->skipped ? task->skipped : "the older ones are not of this job");
     else if (code == ERR_OK)
         check_same_job(task->manifest, task->spec, task->directory, &task->err);
 }
@@ -238,8 +244,9 @@ static void find_answer(struct disk_task *task)
     ranges_init(&none);
     const struct ckpt_manifest *manifest = task->manifest;
     char *path AUTO_MEM = manifest ? ckpt_path(task->directory, manifest->number) : NULL;
-    core_on_ckpt_found(task->coord->core, clock_now_ns(), task->job, task->err.code, task->err.text,
-                       path, task->newest_number, manifest ? &manifest->acked : &none,
+    core_on_ckpt_found(task->coord->core, clock_now_ns(), task->job, task->err.code,
+                       task->err.code == ERR_OK ? task->skipped : task->err.text, path,
+                       task->newest_number, manifest ? &manifest->acked : &none,
                        manifest ? &manifest->abandoned : &none);
     coord_drain(task->coord);
 }

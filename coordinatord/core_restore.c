@@ -123,6 +123,8 @@ void core_on_ckpt_found(struct core *core, uint64_t now_ns, uint64_t number, enu
             free(job->restore_directory);
             job->restore_directory = NULL;
             if (code == ERR_OK && wants_it) {
+                if (text && *text)
+                    core_notice(core, job, "%s", text);
                 roll_back(core, job, directory, ckpt_number, acked, abandoned);
             } else {
                 if (job->acked_count)
