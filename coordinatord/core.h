@@ -274,8 +274,8 @@ void core_on_journal_stuck(struct core *core, uint64_t now_ns, bool is_stuck, co
 void core_on_planned(struct core *core, uint64_t now_ns, uint64_t job, uint64_t generation,
                      enum err_code code, const char *text, const uint32_t *slice_counts);
 /* number: the newest in the directory, usable or not, so that no number is used twice. code
- * NOT_FOUND: there is none that was asked for. acked: what the checkpoint is sure to hold;
- * abandoned likewise. */
+ * NOT_FOUND: there is none that was asked for; OK: text says which newer one was passed over and why,
+ * or is NULL. acked: what the checkpoint is sure to hold; abandoned likewise. */
 void core_on_ckpt_found(struct core *core, uint64_t now_ns, uint64_t job, enum err_code code,
                         const char *text, const char *directory, uint64_t number,
                         const struct ranges *acked, const struct ranges *abandoned);
