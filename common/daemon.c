@@ -119,7 +119,7 @@ enum err_code daemon_identify(enum task_role role, const struct daemon_flags *fl
     uint32_t index = 0;
     bool has_index = false;
     bool says_all =
-        flags->address && (role == TASK_CHIEF || (coordinator && (name || flags->task_index)));
+        role != TASK_CHIEF && flags->address && coordinator && (name || flags->task_index);
     enum err_code code = load(role, flags, !says_all, &me.cluster, err);
     if (code == ERR_OK)
         code = find_index(role, flags, me.cluster, name != NULL, &has_index, &index, err);

@@ -3,8 +3,8 @@
  * the process is in its cluster, and the file that tells its port.
  *
  * Who it is comes from, in this order: --name, --address, --coordinator; --job_name and
- * --task_index; the "task" of the cluster description (host-list flags, --tf-config, TF_CONFIG). A
- * description is not needed when the flags say all.
+ * --task_index; the "task" of the cluster description (host-list flags, --tf-config, TF_CONFIG). Only the coordinator always
+ * needs a description: it says how many servers to wait for.
  *
  * A numeric address is listened on as it is. A host name may be the one of a proxy in front of us
  * (a service of Kubernetes), so it is told to others, and the process listens on all interfaces.

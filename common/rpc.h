@@ -119,12 +119,16 @@ void rpc_server_free(struct rpc_server *server); /* drained, or never started */
 void rpc_call_ref(struct rpc_call *call);
 void rpc_call_unref(struct rpc_call *call);
 /* The handler's call is borrowed; ref it to keep it past on_call. Each call is ended exactly once,
- * by reply, fail or finish; a call whose last reference goes without that fails with ERR_CANCELLED.
+ * by reply, fail or finish (the first counts, a later one does nothing); a call whose last reference
+ * goes without that fails with ERR_CANCELLED.
  * A callback that is still to come (on_sent, on_message) holds a reference of its own. What is said
  * to a call that is over already does nothing. */
 void rpc_reply(struct rpc_call *call, const struct rpc_out *out); /* unary, client stream */
 /* A message in flight still leaves; what waits is dropped (on_sent with ok = false). */
 void rpc_fail(struct rpc_call *call, enum err_code code, const char *text);
+/* Breaks the call off, also when its peer does not read: what is in flight is dropped and its blobs are let go. The peer
+ * sees a cancelled stream; rpc_on_end's callback follows. Any thread. */
+void rpc_abort(struct rpc_call *call, enum err_code code, const char *text);
 void rpc_finish(struct rpc_call *call); /* server stream, bidi: OK */
 /* Queues a message on a stream; messages leave in order. on_sent(call, ok, arg) when gRPC took it
  * (not when the peer has it); may be NULL. ERR_FULL: LIMIT_RPC_QUEUED_BYTES wait already, nothing

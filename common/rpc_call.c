@@ -34,8 +34,7 @@ struct rpc_call {
     int was_cancelled;
 
     /* under stream.lock until the last batch starts */
-    bool is_ended;       /* by reply, fail, finish or us */
-    bool is_ended_by_us; /* then a late word of the handler is no mistake */
+    bool is_ended; /* by reply, fail, finish or us */
     enum err_code end_code;
     char *end_text;
     grpc_byte_buffer *reply;
@@ -62,23 +61,21 @@ static size_t details_length(const char *text)
     return len;
 }
 
-/* Takes reply over. */
+/* Takes reply over. The first end counts: a handler's may cross the peer's, or another one of ours (a goodbye and the
+ * half-close that answers it). */
 static void end_call(struct rpc_call *call, enum err_code code, const char *text,
-                     grpc_byte_buffer *take_reply, bool is_by_us)
+                     grpc_byte_buffer *take_reply)
 {
     struct rpc_stream *stream = &call->stream;
     pthread_mutex_lock(&stream->lock);
     bool is_first = !call->is_ended;
-    bool is_mistake = call->is_ended && !call->is_ended_by_us && !is_by_us && !stream->is_closed;
     if (is_first) {
         call->is_ended = true;
-        call->is_ended_by_us = is_by_us;
         call->end_code = code;
         call->end_text = text ? base_strdup(text) : NULL;
         call->reply = TAKE(take_reply);
     }
     pthread_mutex_unlock(&stream->lock);
-    ASSERT(!is_mistake);
     if (take_reply)
         grpc_byte_buffer_destroy(take_reply);
     if (is_first)
@@ -119,8 +116,13 @@ void rpc_call_unref(struct rpc_call *call)
     if (!call)
         return;
     if (atomic_fetch_sub_explicit(&call->users, 1, memory_order_acq_rel) == 1)
-        end_call(call, ERR_CANCELLED, "the call was dropped without an answer", NULL, true);
+        end_call(call, ERR_CANCELLED, "the call was dropped without an answer", NULL);
     rpc_stream_unref(&call->stream);
+}
+
+void rpc_abort(struct rpc_call *call, enum err_code code, const char *text)
+{
+    rpc_stream_cancel(&call->stream, (grpc_status_code)err_to_grpc(code), text);
 }
 
 /* ---- the side functions ---------------------------------------------------------------------- */
@@ -141,7 +143,7 @@ static void server_sent(struct rpc_stream *stream, union rpc_sent_fn fn, bool ok
 
 static void server_malformed(struct rpc_stream *stream, const struct err *err)
 {
-    end_call((struct rpc_call *)stream, err->code, err->text, NULL, true);
+    end_call((struct rpc_call *)stream, err->code, err->text, NULL);
 }
 
 static void server_over(struct rpc_stream *stream)
@@ -225,7 +227,7 @@ static void on_new(struct rpc_op *op, bool ok)
 
     struct err err;
     if (read_request(call, &err) != ERR_OK) {
-        end_call(call, err.code, err.text, NULL, true);
+        end_call(call, err.code, err.text, NULL);
         rpc_stream_unref(stream);
         return;
     }
@@ -265,21 +267,21 @@ void rpc_reply(struct rpc_call *call, const struct rpc_out *out)
     size_t bytes;
     struct err err;
     if (rpc_msg_pack(out, &buffer, &bytes, &err) == ERR_OK)
-        end_call(call, ERR_OK, NULL, buffer, false);
+        end_call(call, ERR_OK, NULL, buffer);
     else
-        end_call(call, err.code, err.text, NULL, false);
+        end_call(call, err.code, err.text, NULL);
 }
 
 void rpc_fail(struct rpc_call *call, enum err_code code, const char *text)
 {
     ASSERT(code != ERR_OK);
-    end_call(call, code, text, NULL, false);
+    end_call(call, code, text, NULL);
 }
 
 void rpc_finish(struct rpc_call *call)
 {
     ASSERT(call->method->kind == RPC_SERVER_STREAM || call->method->kind == RPC_BIDI);
-    end_call(call, ERR_OK, NULL, NULL, false);
+    end_call(call, ERR_OK, NULL, NULL);
 }
 
 enum err_code rpc_send(struct rpc_call *call, const struct rpc_out *out,

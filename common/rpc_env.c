@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/log.h"
 #include "common/rpc_int.h"
@@ -59,6 +60,12 @@ void rpc_process_init(void)
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
+    /* gRPC's listener does not come back from a shortage of descriptors: have all that are allowed. */
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     /* glibc's resolver: it follows what the machine's administrator configured, and c-ares leaks a
      * little with each name from the hosts file. The variable is gRPC's only switch for it. */
     setenv("GRPC_DNS_RESOLVER", "native", 0);

@@ -206,7 +206,10 @@ static void carry_out(struct coord *coord, const struct core_act *act, struct pl
         break;
     }
     case CORE_ACT_REPLY:
-        hold_reply(coord, act);
+        if (act->code != ERR_OK) /* nothing was promised that has to be durable */
+            coord_api_reply(coord, act);
+        else
+            hold_reply(coord, act);
         break;
     case CORE_ACT_CHANGED:
         coord_api_changed(coord, act->job);

@@ -3,6 +3,7 @@
  * the core become messages out. A member that breaks the protocol is told goodbye; a slow reader
  * loses its stream. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -371,6 +372,20 @@ static struct core_shard_state *read_states(Steadfast__V1__ShardState **from, si
     return states;
 }
 
+/* Workers may come from anywhere; where variables live is the cluster description's to say, if it
+ * says anything. */
+static bool is_listed_server(const struct coord *coord, const char *name)
+{
+    size_t count = coord->cluster->roles[TASK_PS].count;
+    for (size_t i = 0; i < count; i++) {
+        char listed[32];
+        snprintf(listed, sizeof(listed), "ps:%u", coord->cluster->roles[TASK_PS].items[i].index);
+        if (strcmp(listed, name) == 0)
+            return true;
+    }
+    return count == 0;
+}
+
 static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
 {
     struct coord *coord = conn->coord;
@@ -402,6 +417,15 @@ static void on_hello(struct conn *conn, const Steadfast__V1__Hello *from)
     conn->devices = base_alloc((from->n_devices + 1) * sizeof(char *));
     for (size_t i = 0; i < from->n_devices; i++)
         conn->devices[conn->device_count++] = base_strdup(from->devices[i]->name);
+    if (from->role == STEADFAST__V1__ROLE__ROLE_PS && !is_listed_server(coord, from->name)) {
+        struct core_act act = {.kind = CORE_ACT_GOODBYE,
+                               .conn = conn->id,
+                               .code = ERR_INVALID,
+                               .text =
+                                   "the coordinator's cluster description lists no such server"};
+        coord_fleet_act(coord, &act);
+        return;
+    }
     log_info(
         "member.hello",
         "worker=%s address=%s incarnation=%" PRIu64 " session=%" PRIu64 " held=%zu reports=%zu",

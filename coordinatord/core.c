@@ -571,6 +571,10 @@ void core_submit(struct core *core, uint64_t now_ns, uint64_t request, struct jo
                                    "name: \"%s\": a job of this name is queued or running; cancel "
                                    "it or choose another name",
                                    spec->name));
+    } else if (core->is_stuck) {
+        core_reply(core, request, ERR_IO, 0,
+                   core_arena_text(core, "the ledger cannot be written, no job is taken: %s",
+                                   core->stuck_text));
     } else if (sharer) {
         core_reply(core, request, ERR_EXISTS, 0,
                    core_arena_text(

@@ -10,6 +10,7 @@
 #include "common/address.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "proto/health_service.h"
 #include "proto/reflection_service.h"
 #include "psd/member.h"
@@ -22,6 +23,8 @@ static void on_order_done(const Steadfast__V1__OrderDone *done, void *arg)
     member_answer(ps->member, done);
 }
 
+#define PULL_STALL_MS 10000u
+
 enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struct err *err)
 {
     if (options->shard_count == 0 || options->shard_count > LIMIT_SHARDS_PER_SERVER)
@@ -29,6 +32,9 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
                        LIMIT_SHARDS_PER_SERVER);
     AUTO(ps) ps = base_alloc(sizeof(*ps));
     pthread_mutex_init(&ps->push_lock, NULL);
+    pthread_mutex_init(&ps->pull_lock, NULL);
+    ps->pull_stall_ms = options->pull_stall_ms ? options->pull_stall_ms : PULL_STALL_MS;
+    ps->pull_timer = loop_timer_new(options->loop, ps_api_check_pulls, ps);
     ps->loop = options->loop;
     ps->env = options->env;
     ps->on_fatal = options->on_fatal;
@@ -83,6 +89,7 @@ void ps_start(struct ps *ps)
 {
     ps->is_started = true;
     rpc_server_start(ps->server);
+    loop_timer_every(ps->pull_timer, MAX(ps->pull_stall_ms / 4, 1u));
     member_start(ps->member);
 }
 
@@ -136,6 +143,8 @@ void ps_free(struct ps *ps)
     free(ps->address);
     free(ps->coordinator);
     free(ps->coordinator_name);
+    loop_timer_free(ps->pull_timer);
+    pthread_mutex_destroy(&ps->pull_lock);
     pthread_mutex_destroy(&ps->push_lock);
     free(ps);
 }

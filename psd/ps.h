@@ -27,6 +27,7 @@ struct ps_options {
     uint32_t shard_count;         /* 1 to LIMIT_SHARDS_PER_SERVER */
     uint64_t memory_bytes;        /* budget of variables and slots */
     uint64_t inflight_bytes;      /* budget of gradients being received */
+    uint32_t pull_stall_ms;       /* longest pause of a pull's reader; 0: 10000 */
     /* The coordinator does not want this process under its name; the caller ends it. On the loop. */
     void (*on_fatal)(void *arg);
     void *on_fatal_arg;

@@ -11,6 +11,9 @@
  *   APPLYING (on the shard) ----> DONE: answered. READING or WAITING ----> DONE too, when the
  *      client goes, sends what does not fit, or its session is fenced; the shard never hears of it.
  *
+ * A pull whose reader takes nothing for pull_stall_ms is broken off: the values it holds are those
+ * that the next update may be waiting for.
+ *
  * A push that lost its client after its last byte is applied: it is complete, and marked like any
  * other.
  */
@@ -18,7 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/limits.h"
+#include "common/log.h"
 #include "proto/methods.h"
 #include "proto/ps.pb-c.h"
 #include "psd/ps_int.h"
@@ -35,6 +40,11 @@ static struct shard *shard_of(const struct ps *ps, uint32_t index, struct err *e
 
 /* ---- pull ----------------------------------------------------------------------------------- */
 struct pull {
+    struct pull *next;
+    struct pull **link; /* that points to us; NULL: off the list */
+    struct ps *ps;
+    struct rpc_call *call;
+    uint64_t last_ns; /* when the reader last took something */
     struct rpc_blob *blob;
     uint64_t version;
     uint64_t total;
@@ -90,6 +100,9 @@ static void pull_more(struct rpc_call *call, struct pull *pull)
 static void on_chunk_sent(struct rpc_call *call, bool ok, void *arg)
 {
     struct pull *pull = arg;
+    pthread_mutex_lock(&pull->ps->pull_lock);
+    pull->last_ns = clock_now_ns();
+    pthread_mutex_unlock(&pull->ps->pull_lock);
     pull->queued--;
     if (ok && !pull->is_ended)
         pull_more(call, pull);
@@ -102,12 +115,55 @@ static void on_pull_end(struct rpc_call *call, bool was_cancelled, void *arg)
     (void)was_cancelled;
     struct pull *pull = arg;
     pull->is_ended = pull->is_finished = true;
+    pthread_mutex_lock(&pull->ps->pull_lock);
+    *pull->link = pull->next;
+    if (pull->next)
+        pull->next->link = pull->link;
+    pthread_mutex_unlock(&pull->ps->pull_lock);
     pull_free_if_done(pull);
+}
+
+static void pull_add(struct ps *ps, struct pull *pull, struct rpc_call *call)
+{
+    pull->ps = ps;
+    pull->call = call;
+    pull->last_ns = clock_now_ns();
+    pthread_mutex_lock(&ps->pull_lock);
+    pull->next = ps->pulls;
+    pull->link = &ps->pulls;
+    if (pull->next)
+        pull->next->link = &pull->next;
+    ps->pulls = pull;
+    pthread_mutex_unlock(&ps->pull_lock);
+}
+
+void ps_api_check_pulls(void *arg)
+{
+    struct ps *ps = arg;
+    for (;;) { /* one at a time: breaking one off changes the list */
+        struct rpc_call *stalled = NULL;
+        uint64_t now_ns = clock_now_ns();
+        pthread_mutex_lock(&ps->pull_lock);
+        for (struct pull *pull = ps->pulls; pull && !stalled; pull = pull->next) {
+            if (now_ns < pull->last_ns + ps->pull_stall_ms * NS_PER_MS)
+                continue;
+            pull->last_ns = UINT64_MAX / 2; /* once */
+            stalled = pull->call;
+            rpc_call_ref(stalled); /* on the list its end has not been told, so it is there */
+        }
+        pthread_mutex_unlock(&ps->pull_lock);
+        if (!stalled)
+            return;
+        log_warn("pull.stalled", "%s took nothing for %u ms; its pull is broken off",
+                 rpc_peer(stalled), ps->pull_stall_ms);
+        rpc_abort(stalled, ERR_TIMEOUT, "the reader of this pull took nothing for too long");
+        rpc_call_unref(stalled);
+    }
 }
 
 static void on_pull(struct rpc_call *call, const struct rpc_in *in, void *arg)
 {
-    const struct ps *ps = arg;
+    struct ps *ps = arg;
     const Steadfast__V1__PullRequest *request =
         (const Steadfast__V1__PullRequest *)(const void *)in->message;
     struct err err = {0};
@@ -135,6 +191,7 @@ static void on_pull(struct rpc_call *call, const struct rpc_in *in, void *arg)
     pull->version = version;
     pull->total = values->bytes;
     pull->blob = rpc_blob_wrap(values->data, values->bytes, on_blob_free, values);
+    pull_add(ps, pull, call);
     rpc_on_end(call, on_pull_end, pull);
     pull_more(call, pull);
 }

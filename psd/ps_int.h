@@ -39,12 +39,19 @@ struct ps {
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
 
+    uint32_t pull_stall_ms; /* a pull whose reader takes nothing for so long is broken off */
+    struct loop_timer *pull_timer;
+    pthread_mutex_t pull_lock; /* guards pulls and their last_ns; a leaf */
+    struct pull *pulls;        /* all that are being sent */
+
     pthread_mutex_t push_lock; /* guards pushes; before a push's own lock */
     struct push *pushes;       /* all that are being received */
 };
 
 /* ps_api.c */
 void ps_api_add(struct ps *ps); /* Pull and Push to the server */
+/* Breaks off pulls whose readers do not read: they hold values that updates wait for. Loop. */
+void ps_api_check_pulls(void *ps);
 /* Ends the pushes of a session that are still being received. Loop. */
 void ps_api_end_session(struct ps *ps, uint64_t session);
 

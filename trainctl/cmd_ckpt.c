@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "common/ckpt_store.h"
@@ -77,6 +78,11 @@ int cmd_export(struct ctl *ctl)
     struct stat st;
     if (stat(source, &st) == 0 && S_ISDIR(st.st_mode)) {
         folder = base_strdup(source);
+    } else if (strchr(source, '/')) {
+        struct err none;
+        err_set(&none, ERR_NOT_FOUND, "%s: no such directory: want a checkpoint's, or a job",
+                source);
+        return ctl_fail_err(ctl, &none);
     } else {
         int rc = newest_checkpoint(ctl, source, &folder);
         if (rc != CTL_OK)

@@ -206,7 +206,8 @@ static void fx_start(uint32_t shards, uint64_t memory, uint64_t inflight)
                                  .coordinator_name = "chief:0",
                                  .shard_count = shards,
                                  .memory_bytes = memory,
-                                 .inflight_bytes = inflight};
+                                 .inflight_bytes = inflight,
+                                 .pull_stall_ms = 300};
     CHECK_OK(ps_new(&options, &fx.ps, &err));
     ps_start(fx.ps);
     CHECK_OK(rpc_channel_new(fx.env, ps_address(fx.ps), NULL, &fx.channel, &err));

@@ -647,3 +647,51 @@ TEST(a_snapshot_into_a_missing_folder_is_refused_and_training_goes_on)
     }
     fx_stop();
 }
+
+struct stalled {
+    enum err_code ended;
+    uint64_t got_bytes;
+};
+
+static void on_stalled_end(void *arg, const struct err *status, const struct rpc_in *reply)
+{
+    (void)reply;
+    ((struct stalled *)arg)->ended = status->code;
+}
+
+static void on_stalled_chunk(struct rpc_ccall *call, const struct rpc_in *in, void *arg)
+{
+    if (!in)
+        return;
+    ((struct stalled *)arg)->got_bytes += in->view ? rpc_view_bytes(in->view) : 0;
+    rpc_crecv(call, on_stalled_chunk, arg);
+}
+
+TEST(a_pull_that_nobody_reads_is_broken_off)
+{
+    enum { ROWS = 4096, COLS = 4096 }; /* 64 MiB: far more than a stream's window */
+    fx_start(1, 1024 * MIB, 8 * MIB);
+    fx_create_one(ROWS, COLS, SPEC(SGD));
+    Steadfast__V1__PullRequest request = STEADFAST__V1__PULL_REQUEST__INIT;
+    request.job = JOB;
+    request.generation = 1;
+    struct rpc_out out = {.message = &request.base};
+    struct rpc_call_options options = {
+        .timeout_ms = UINT32_MAX, .where = RPC_ON_LOOP, .has_payload = true};
+    struct rpc_ccall *call = NULL;
+    struct stalled stalled = {0};
+    struct err err;
+    CHECK_OK(rpc_open(fx.channel, &ps_method_pull, &out, &options, on_stalled_end, &stalled, &call,
+                      &err));
+    uint64_t read_ns = clock_now_ns() + 1500 * NS_PER_MS; /* five times what the server allows */
+    WAIT_UNTIL(clock_now_ns() >= read_ns);
+    rpc_crecv(call, on_stalled_chunk, &stalled);
+    WAIT_UNTIL(stalled.ended != ERR_OK);
+    CHECK(stalled.ended == ERR_TIMEOUT);
+    CHECK(stalled.got_bytes < (uint64_t)ROWS * COLS * sizeof(float));
+    rpc_ccall_unref(call);
+    struct fx_pull pull = fx_pull(1, 0, 0, 0); /* a reader that reads gets all */
+    CHECK_U64(pull.got, pull.total);
+    free(pull.values);
+    fx_stop();
+}
