@@ -127,7 +127,7 @@ static bool plan(struct coord *coord, const struct core_act *act, struct planned
         return true;
     struct planned *later = base_alloc(sizeof(*later));
     *later = *ret_planned;
-    coord_disk_probe(coord, spec, base_strdup(view.spec_json), on_probed_again, later);
+    coord_disk_probe(coord, spec, base_strdup(view.spec_json), false, on_probed_again, later);
     return false;
 }
 

@@ -316,7 +316,7 @@ static void submit_or_plan(struct coord *coord, struct rpc_call *call, const str
     struct submission *submission = base_alloc(sizeof(*submission));
     *submission = (struct submission){call, request->resume, is_plan};
     rpc_call_ref(call);
-    coord_disk_probe(coord, spec, base_strdup(request->spec_json), on_probed, submission);
+    coord_disk_probe(coord, spec, base_strdup(request->spec_json), !is_plan, on_probed, submission);
 }
 
 static void on_submit(struct rpc_call *call, const struct rpc_in *in, void *arg)

@@ -2,12 +2,15 @@
 /* coord_disk: what may take time, on a thread of its own: reading the headers of data sets,
  * finding, beginning, publishing and sweeping checkpoints. A task carries copies in and results
  * out; its answer runs on the loop. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/ckpt_store.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/idx.h"
 #include "common/log.h"
 #include "coordinatord/coord_int.h"
@@ -31,6 +34,7 @@ struct disk_task {
     struct job_spec *spec;
     char *json;
     struct data_facts facts;
+    bool makes_directory;
     void (*on_probed)(struct coord *coord, void *arg, struct job_spec *spec, char *json,
                       const struct data_facts *facts, const struct err *err);
     void *arg;
@@ -119,8 +123,22 @@ static enum err_code probe_dataset(const struct dataset_spec *dataset, const cha
     return ERR_OK;
 }
 
+/* Found out now rather than at the first checkpoint, or, worse, at the last one. */
+static enum err_code probe_directory(const char *path, struct err *err)
+{
+    enum err_code code = file_make_dirs(path, err);
+    if (code == ERR_OK && access(path, W_OK | X_OK) != 0)
+        code = err_from_errno(err, errno, "%s: the coordinator cannot write there", path);
+    if (code != ERR_OK)
+        err_prefix(err, "checkpoint.directory");
+    return code;
+}
+
 static void probe_work(struct disk_task *task)
 {
+    const char *directory = task->spec->checkpoint.directory;
+    if (directory && task->makes_directory && probe_directory(directory, &task->err) != ERR_OK)
+        return;
     struct data_facts eval = {0};
     if (probe_dataset(&task->spec->dataset, "dataset", &task->facts.records, &task->facts,
                       &task->err) != ERR_OK ||
@@ -145,6 +163,7 @@ static void probe_answer(struct disk_task *task)
 }
 
 void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *take_json,
+                      bool makes_directory,
                       void (*on_done)(struct coord *coord, void *arg, struct job_spec *spec,
                                       char *json, const struct data_facts *facts,
                                       const struct err *err),
@@ -153,6 +172,7 @@ void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *tak
     struct disk_task *task = task_new(coord, probe_work, probe_answer);
     task->spec = take_spec;
     task->json = take_json;
+    task->makes_directory = makes_directory;
     task->on_probed = on_done;
     task->arg = arg;
     task_post(task);

@@ -138,7 +138,9 @@ void coord_api_free_watchers(struct coord *coord); /* the server is drained */
 /* coord_disk.c: each runs on the disk thread and answers on the loop */
 /* Takes spec and json; calls on_done(coord, arg, spec, json, facts, err): the callee owns spec and
  * json. */
+/* makes_directory: the checkpoint directory is made and tried, too. */
 void coord_disk_probe(struct coord *coord, struct job_spec *take_spec, char *take_json,
+                      bool makes_directory,
                       void (*on_done)(struct coord *coord, void *arg, struct job_spec *spec,
                                       char *json, const struct data_facts *facts,
                                       const struct err *err),

@@ -303,6 +303,8 @@ enum err_code core_replay(struct core *core, const struct core_record *record, s
     }
     case CORE_REC_CKPT:
         core_job_add_ckpt(job, record->number, record->first, record->text);
+        job->ckpt.last_step = MIN(record->first, job->acked_count);
+        job->ckpt.published_step = record->first;
         break;
     case CORE_REC_FINAL:
         replay_final(job, record);

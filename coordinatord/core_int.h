@@ -149,9 +149,11 @@ struct ckpt_run {
     uint64_t step;
     struct ranges acked; /* durable when it began */
     uint64_t deadline_ns;
-    bool is_wanted;          /* asked for by a client or by the end of the job */
-    uint64_t last_step;      /* acknowledged count at the last begin */
-    uint64_t last_number;    /* newest number used in the directory */
+    bool is_wanted;       /* asked for by a client or by the end of the job */
+    uint64_t last_step;   /* acknowledged count at the last begin */
+    uint64_t last_number; /* newest number used in the directory */
+    uint32_t final_tries; /* of the checkpoint at the end of the job */
+    uint64_t retry_ns;
     uint64_t published_step; /* acknowledged count in the newest published one; UINT64_MAX: none */
     uint64_t *requests;      /* clients waiting for the next publication */
     size_t request_count;
@@ -171,9 +173,10 @@ struct audit_run {
     uint32_t tries;
 };
 
-#define CORE_FAILED_IN_A_ROW 3 /* steps tried out with none done in between: the job fails */
-#define RATE_SLOTS           8
-#define CORE_STALL_NS        (10 * NS_PER_S) /* no progress for so long: say who holds what */
+#define CORE_FINAL_CKPT_TRIES 10 /* a second apart */
+#define CORE_FAILED_IN_A_ROW  3  /* steps tried out with none done in between: the job fails */
+#define RATE_SLOTS            8
+#define CORE_STALL_NS         (10 * NS_PER_S) /* no progress for so long: say who holds what */
 
 struct job {
     uint64_t number;

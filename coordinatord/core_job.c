@@ -500,6 +500,8 @@ void core_job_begin_training(struct core *core, struct job *job)
 {
     core_sched_begin_epochs(job);
     job->is_accounting_final = false;
+    job->ckpt.final_tries = 0;
+    job->ckpt.retry_ns = 0;
     core_job_set_state(core, job, CORE_JOB_RUNNING, "");
     core_job_set_phase(core, job, PHASE_TRAINING);
     job->slot_ns = core->now_ns;
@@ -627,8 +629,22 @@ static void check_finishing(struct core *core, struct job *job)
     }
     bool wants_ckpt =
         job->spec->checkpoint.directory && job->ckpt.published_step != job->acked_count;
-    if (wants_ckpt && job->ckpt.phase == CKPT_NONE && job->ckpt.last_step != job->acked_count)
+    if (wants_ckpt && job->ckpt.phase == CKPT_NONE && !job->ckpt.is_wanted) {
+        /* Without it the weights would be gone with the job, so it does not end well without it. */
+        if (job->ckpt.final_tries >= CORE_FINAL_CKPT_TRIES) {
+            core_job_end(core, job, CORE_JOB_FAILED, ERR_IO,
+                         "all steps are done, but the last checkpoint could not be written (see "
+                         "the notices)");
+            return;
+        }
+        if (core->now_ns < job->ckpt.retry_ns) {
+            core_arm(core, job->ckpt.retry_ns);
+            return;
+        }
+        job->ckpt.final_tries++;
+        job->ckpt.retry_ns = core->now_ns + NS_PER_S;
         job->ckpt.is_wanted = true;
+    }
     core_ckpt_advance(core, job);
     if (!core_job_is_active(job) || job->phase != PHASE_FINISHING || job->ckpt.phase != CKPT_NONE ||
         job->ckpt.is_wanted)

@@ -90,6 +90,13 @@ static void fill_servers(struct core *core, const struct job *job, struct core_j
     view->shard_count = job->shard_count;
 }
 
+/* Of the last step before which nothing is missing. */
+static uint32_t last_epoch(const struct job *job)
+{
+    uint64_t low = ranges_watermark(&job->finished);
+    return low ? (uint32_t)((low - 1) / job->steps_per_epoch) : 0;
+}
+
 bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
                    struct core_job_view *ret_view)
 {
@@ -127,7 +134,7 @@ bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
         .notice_count = job->notice_count,
         .loss = job->loss,
         .staleness = job->staleness,
-        .epoch = job->phase == PHASE_ENDED ? job->spec->epochs - 1 : job->epoch,
+        .epoch = job->phase == PHASE_ENDED ? last_epoch(job) : job->epoch,
         .submitted_ms = job->submitted_ms,
         .acked = &job->acked,
         .abandoned_set = &job->abandoned,

@@ -127,6 +127,7 @@ static int run_one(const struct test_case *test)
 int main(int argc, char **argv)
 {
     bool any_failed = false;
+    bool any_wanted = false;
     signal(SIGPIPE, SIG_IGN);
     for (const struct test_case *test = first_test; test; test = test->next) {
         bool wanted = argc < 2;
@@ -134,6 +135,9 @@ int main(int argc, char **argv)
             wanted = wanted || strstr(test->name, argv[i]);
         if (wanted && run_one(test) == 1)
             any_failed = true;
+        any_wanted = any_wanted || wanted;
     }
-    return any_failed;
+    if (!any_wanted)
+        fprintf(stderr, "no test has such a name\n");
+    return any_failed || !any_wanted;
 }

@@ -9,6 +9,7 @@ san=0
 build=${1:?usage: tests/run.sh [--san] BUILD [NAME...]}
 shift
 cd "$(dirname "$0")/.." || exit 2
+[ -d "$build/tests" ] || { echo "tests/run.sh: $build: no tests are built there; want build/<variant>, relative to the checkout" >&2; exit 2; }
 
 if [ $san = 1 ]; then
     export TEST_TIME_SCALE=10
