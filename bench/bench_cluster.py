@@ -44,7 +44,7 @@ def submit(address, folder, steps):
     with open(path, "w") as file:
         json.dump({"name": f"noop-{time.monotonic_ns()}", "seed": 1, "max_steps": steps, "model": {"name": "noop"},
                    "dataset": {"source": "none"}}, file)
-    return ctl(address, "submit", path)["name"]
+    return str(ctl(address, "submit", path)["job"])
 
 
 def wait(address, name, deadline_s=120):
@@ -91,7 +91,7 @@ def start(folder):
     began = time.monotonic()
     address = up(folder, "--ps", "2", "--workers", "2", "--device", "fake")
     try:
-        name = ctl(address, "submit", path)["name"]
+        name = str(ctl(address, "submit", path)["job"])
         while ctl(address, "status", name)["steps"]["acknowledged"] == 0:
             pass
         return time.monotonic() - began
