@@ -180,6 +180,18 @@ static void on_unary_done(void *arg, const struct err *status, const struct rpc_
     finish(wait, &end);
 }
 
+/* gRPC's own failures begin with the address already: it is said once. */
+static enum err_code name_coordinator(const struct steadfast_client *client, struct err *err)
+{
+    size_t length = strlen(client->address);
+    bool is_named = strncmp(err->text, client->address, length) == 0 && err->text[length] == ' ';
+    struct err named;
+    err_set(&named, err->code, is_named ? "coordinator %s%s" : "coordinator %s: %s",
+            client->address, err->text + (is_named ? length : 0));
+    *err = named;
+    return err->code;
+}
+
 /* Says whom we waited for; gRPC's words for a missing peer say neither whom nor how long. */
 static enum err_code explain(const struct steadfast_client *client, uint32_t timeout_ms,
                              struct err *err)
@@ -189,7 +201,7 @@ static enum err_code explain(const struct steadfast_client *client, uint32_t tim
                        "coordinator %s: no answer within %u ms: want the address of a running one",
                        client->address, timeout_ms);
     if (err->code == ERR_UNAVAILABLE)
-        return err_prefix(err, "coordinator %s", client->address);
+        return name_coordinator(client, err);
     return err->code;
 }
 
@@ -440,7 +452,7 @@ enum steadfast_code steadfast_watch(struct steadfast_client *client, const char 
             code = err_set(&err, ERR_UNAVAILABLE,
                            "the coordinator ended the stream before the job ended");
         if (code == ERR_TIMEOUT || code == ERR_UNAVAILABLE)
-            err_prefix(&err, "coordinator %s", client->address);
+            name_coordinator(client, &err);
         /* The stream writes to `wait` until it is over, which a cancelled one is at once. */
         rpc_cancel(stream);
         pthread_mutex_lock(&wait.lock);

@@ -3,7 +3,9 @@
  * point into. */
 #include "client/reply.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct job_box {
     struct steadfast_job job; /* its arrays are owned here, its strings by message */
@@ -54,6 +56,19 @@ void steadfast_job_free(struct steadfast_job *job)
     free(box);
 }
 
+/* The wire says 0 for what is not known. */
+static void copy_times(const Steadfast__V1__JobStatus *m, struct steadfast_job *job)
+{
+    bool has_ended = steadfast_job_has_ended(job->state);
+    bool is_of_past_start = has_ended && m->elapsed_seconds <= 0;
+    job->steps_per_second = is_of_past_start ? NAN : m->steps_per_second;
+    job->images_per_second = is_of_past_start ? NAN : m->images_per_second;
+    job->elapsed_seconds = is_of_past_start ? NAN : m->elapsed_seconds;
+    bool is_training = job->state == STEADFAST_JOB_RUNNING && strcmp(job->phase, "training") == 0;
+    bool has_eta = is_training && m->acknowledged > 0 && m->steps_per_second > 0;
+    job->eta_seconds = has_eta ? m->eta_seconds : NAN;
+}
+
 static void copy_scalars(const Steadfast__V1__JobStatus *m, struct steadfast_job *job)
 {
     job->id = m->job;
@@ -70,14 +85,11 @@ static void copy_scalars(const Steadfast__V1__JobStatus *m, struct steadfast_job
     job->lost = m->lost;
     job->repeated = m->repeated;
     job->is_accounting_final = m->accounting_final;
-    job->steps_per_second = m->steps_per_second;
-    job->images_per_second = m->images_per_second;
     job->loss = m->loss;
     job->staleness = m->staleness;
     job->epoch = m->epoch;
     job->epochs = m->epochs;
-    job->eta_seconds = m->eta_seconds;
-    job->elapsed_seconds = m->elapsed_seconds;
+    copy_times(m, job);
     job->generation = m->generation;
     job->workers = m->workers;
     job->submitted_ms = m->submitted_ms;

@@ -116,14 +116,14 @@ struct steadfast_job {
     uint64_t repeated; /* updates that some shard applied more than once */
     bool
         is_accounting_final; /* lost and repeated were computed from the shards' marks at the end */
-    double steps_per_second;
+    double steps_per_second; /* NAN, and the next: it ended before the coordinator's last start */
     double images_per_second;
     double loss;      /* smoothed training loss */
     double staleness; /* mean, updates between pull and push */
     uint32_t epoch;   /* being trained, from 0 */
     uint32_t epochs;
-    double eta_seconds;
-    double elapsed_seconds;
+    double eta_seconds;     /* NAN: not known: it ended, does not go on now, or has no rate yet */
+    double elapsed_seconds; /* NAN: it ended before the coordinator's last start */
     uint64_t generation;
     uint32_t workers;      /* that hold tickets of it */
     uint64_t submitted_ms; /* wall clock, since 1970 */

@@ -121,7 +121,7 @@ static void answer_and_exit(const char *program, const char *word, const struct 
                             size_t flag_count)
 {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        flags_print_help(base_name(program), NULL, flags, flag_count);
+        flags_print_help(base_name(program), NULL, NULL, flags, flag_count);
         exit(0);
     }
     if (strcmp(word, "--version") == 0) {
@@ -219,11 +219,13 @@ enum err_code flags_parse(const struct flag *flags, size_t flag_count, int argc,
     return ERR_OK;
 }
 
-void flags_print_help(const char *program, const char *about, const struct flag *flags,
-                      size_t flag_count)
+void flags_print_help(const char *program, const char *words, const char *about,
+                      const struct flag *flags, size_t flag_count)
 {
     enum { HELP_COLUMN = 30 };
-    printf("usage: %s [options]%s%s\n", program, about ? "\n\n" : "", about ? about : "");
+    printf("usage: %s [options]%s%s\n", program, words ? " " : "", words ? words : "");
+    if (about)
+        printf("\n%s\n", about);
     printf("\noptions:\n");
     for (size_t f = 0; f < flag_count; f++) {
         const char *arg = flags[f].arg ? flags[f].arg : "VALUE";

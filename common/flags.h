@@ -38,8 +38,9 @@ struct flag {
 MUST_CHECK enum err_code flags_parse(const struct flag *flags, size_t flag_count, int argc,
                                      char **argv, const char **ret_words, size_t *word_count,
                                      struct err *err);
-void flags_print_help(const char *program, const char *about, const struct flag *flags,
-                      size_t flag_count);
+/* words: what follows the options in the usage line ("COMMAND ..."); it and about may be NULL. */
+void flags_print_help(const char *program, const char *words, const char *about,
+                      const struct flag *flags, size_t flag_count);
 #define STEADFAST_VERSION "0.1.0"
 
 #endif

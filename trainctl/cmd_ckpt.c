@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/ckpt_store.h"
 #include "common/limits.h"
@@ -63,12 +64,33 @@ static int newest_checkpoint(struct ctl *ctl, const char *name, char **ret_folde
         *ret_folder = base_strdup(newest->path);
     } else {
         struct err none;
-        err_set(&none, ERR_NOT_FOUND,
-                "job %s has no checkpoint; write one with: trainctl checkpoint %s", name, name);
+        if (job->state == STEADFAST_JOB_RUNNING)
+            err_set(&none, ERR_NOT_FOUND,
+                    "job %s has no checkpoint; write one with: trainctl checkpoint %s", name, name);
+        else
+            err_set(&none, ERR_NOT_FOUND, "job %s has no checkpoint: it is %s", name,
+                    steadfast_job_state_name(job->state));
         rc = ctl_fail_err(ctl, &none);
     }
     steadfast_job_free(job);
     return rc;
+}
+
+/* A job's checkpoint directory is easily taken for one of its checkpoints. */
+static enum err_code check_folder(const char *folder, struct err *err)
+{
+    AUTO_MEM char *manifest = base_asprintf("%s/" CKPT_MANIFEST_NAME, folder);
+    if (access(manifest, F_OK) == 0)
+        return ERR_OK;
+    AUTO_MEM uint64_t *numbers = NULL;
+    size_t count = 0;
+    enum err_code code = ckpt_list(folder, &numbers, &count, err);
+    if (code != ERR_OK || count == 0)
+        return code; /* neither: the export itself says what is missing */
+    return err_set(err, ERR_NOT_FOUND,
+                   "%s is no checkpoint; want one of its ckpt-<n> folders, the newest is "
+                   "ckpt-%" PRIu64,
+                   folder, numbers[count - 1]);
 }
 
 int cmd_export(struct ctl *ctl)
@@ -77,6 +99,11 @@ int cmd_export(struct ctl *ctl)
     AUTO_MEM char *folder = NULL;
     struct stat st;
     if (stat(source, &st) == 0 && S_ISDIR(st.st_mode)) {
+        struct err none;
+        if (check_folder(source, &none) != ERR_OK) {
+            ctl_fail_err(ctl, &none);
+            return CTL_FAILED;
+        }
         folder = base_strdup(source);
     } else if (strchr(source, '/')) {
         struct err none;

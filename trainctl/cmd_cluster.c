@@ -31,14 +31,18 @@ static void add_row(struct text_table *table, const struct steadfast_member *mem
         snprintf(devices + used, sizeof(devices) - used, "%s%s", d ? " " : "", member->devices[d]);
     }
     bool is_server = strcmp(member->role, "ps") == 0;
-    char bytes[32];
-    text_bytes(is_server ? member->held_bytes : member->memory_bytes, bytes, sizeof(bytes));
+    char held[32] = "", budget[32] = "";
+    if (is_server)
+        text_bytes(member->held_bytes, held, sizeof(held));
+    if (member->memory_bytes > 0) /* 0: no bound was set */
+        text_bytes(member->memory_bytes, budget, sizeof(budget));
     text_table_add(table, "%s", member->name);
     text_table_add(table, "%s", member->role);
     text_table_add(table, "%s", member->state);
     text_table_add(table, "%s", member->address);
     text_table_add(table, "%" PRIu64, member->pid);
-    text_table_add(table, "%s", bytes);
+    text_table_add(table, "%s", held);
+    text_table_add(table, "%s", budget);
     text_table_add(table, "%" PRIu64, member->steps_done);
     text_table_add(table, "%u", member->in_flight);
     text_table_add(table, "%s", devices);
@@ -46,8 +50,8 @@ static void add_row(struct text_table *table, const struct steadfast_member *mem
 
 static void print_cluster(const struct steadfast_cluster *cluster)
 {
-    static const char *const heads[] = {"NAME",    "ROLE",   "STATE",   "ADDRESS", ">PID",
-                                        ">MEMORY", ">STEPS", ">FLYING", "DEVICES"};
+    static const char *const heads[] = {"NAME",  "ROLE",    "STATE",  "ADDRESS", ">PID",
+                                        ">HELD", ">BUDGET", ">STEPS", ">FLYING", "DEVICES"};
     AUTO(text_table) table = text_table_new(heads, ARRAY_SIZE(heads));
     AUTO_MEM const struct steadfast_member **members =
         base_alloc(cluster->member_count * sizeof(struct steadfast_member *));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list, status, cancel: one question, one answer. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "trainctl/ctl.h"
@@ -22,7 +23,10 @@ static void print_list(const struct steadfast_job_list *list)
         text_table_add(table, "%" PRIu64, job->acknowledged);
         text_table_add(table, "%" PRIu64, job->steps_total);
         text_table_add(table, "%u/%u", MIN(job->epoch + 1, MAX(job->epochs, 1u)), job->epochs);
-        text_table_add(table, "%.1f", job->steps_per_second);
+        if (isfinite(job->steps_per_second))
+            text_table_add(table, "%.1f", job->steps_per_second);
+        else
+            text_table_add(table, "-");
         if (job->evaluation_count > 0)
             text_table_add(table, "%.4f", job->evaluations[job->evaluation_count - 1].accuracy);
         else

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/limits.h"
 #include "trainctl/ctl.h"
 #include "trainctl/job_json.h"
 #include "trainctl/job_text.h"
@@ -125,7 +126,7 @@ static bool on_status(const struct steadfast_job *job, void *arg)
     struct watch *watch = arg;
     watch->heard_ns = clock_now_ns();
     if (watch->is_lost)
-        fprintf(stderr, "trainctl: the coordinator is back\n");
+        ctl_note(watch->ctl, "the coordinator is back", NULL);
     watch->is_lost = false;
     if (!watch->is_found)
         snprintf(watch->job, sizeof(watch->job), "%" PRIu64, job->id);
@@ -186,7 +187,10 @@ static int follow(struct watch *watch, const char *job)
         if (watch->is_found && !watch->is_lost) {
             clear_live_line(watch);
             fflush(stdout);
-            fprintf(stderr, "trainctl: %s; trying again for %u s\n", err.text, ctl->reconnect_s);
+            char text[LIMIT_ADDRESS_BYTES + 80];
+            snprintf(text, sizeof(text), "coordinator %s went away; trying again for %u s",
+                     ctl->coordinator, ctl->reconnect_s);
+            ctl_note(ctl, text, err.text);
             watch->is_lost = true;
         }
         nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * (long)NS_PER_MS}, NULL);

@@ -15,6 +15,8 @@
 #include "common/flags.h"
 #include "common/job_spec.h"
 #include "common/limits.h"
+#include "common/log.h"
+#include "common/nearest.h"
 #include "trainctl/job_json.h"
 
 #define DEFAULT_TIMEOUT_S   10
@@ -78,7 +80,7 @@ static void print_help(const struct flag *flags, size_t flag_count)
     }
     used += (size_t)snprintf(about + used, sizeof(about) - used, "%s", about_exit);
     ASSERT(used < sizeof(about));
-    flags_print_help("trainctl", about, flags, flag_count);
+    flags_print_help("trainctl", "COMMAND ...", about, flags, flag_count);
 }
 
 static void say_error(bool is_json, const char *code, const char *text)
@@ -94,6 +96,21 @@ static void say_error(bool is_json, const char *code, const char *text)
     fprintf(stderr, "%s\n", line ? line : "{\"error\":{}}");
     free(line);
     json_decref(error);
+}
+
+void ctl_note(const struct ctl *ctl, const char *text, const char *cause)
+{
+    if (!ctl->is_json) {
+        fprintf(stderr, "trainctl: %s\n", text);
+        if (cause)
+            log_debug("coordinator.lost", "err=\"%s\"", cause);
+        return;
+    }
+    json_t *note = json_pack("{s:{s:s, s:s*}}", "note", "text", text, "cause", cause);
+    char *line = note ? json_dumps(note, JSON_COMPACT) : NULL;
+    fprintf(stderr, "%s\n", line ? line : "{\"note\":{}}"); /* a text that is not UTF-8 */
+    free(line);
+    json_decref(note);
 }
 
 static int exit_of_code(enum err_code code)
@@ -256,13 +273,24 @@ static int check_options(const struct ctl *ctl, const struct command *command)
     return CTL_OK;
 }
 
+static int unknown_command(const struct ctl *ctl, const char *word)
+{
+    struct nearest nearest;
+    nearest_init(&nearest, word);
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+        nearest_offer(&nearest, commands[i].name);
+    if (nearest.best)
+        return usage_error(ctl, "%s: no such command; did you mean \"%s\"?", word, nearest.best);
+    return usage_error(ctl, "%s: no such command; see trainctl --help", word);
+}
+
 static int run_command(struct ctl *ctl)
 {
     if (ctl->word_count == 0)
         return usage_error(ctl, "want a command; see trainctl --help");
     const struct command *command = find_command(ctl->words[0]);
     if (!command)
-        return usage_error(ctl, "%s: no such command; see trainctl --help", ctl->words[0]);
+        return unknown_command(ctl, ctl->words[0]);
     if (ctl->word_count != command->arg_count + 1)
         return usage_error(ctl, "usage: trainctl [options] %s %s", command->name, command->args);
     int rc = check_options(ctl, command);
@@ -287,11 +315,14 @@ int ctl_run(int argc, char **argv)
         .timeout_s = DEFAULT_TIMEOUT_S,
         .is_terminal = isatty(STDOUT_FILENO) == 1,
     };
+    const char *log_level_name = NULL;
     const struct flag flags[] = {
         {"coordinator", FLAG_STRING, &ctl.coordinator, 0, 0, "HOST:PORT",
          "whom to ask; default: $STEADFAST_COORDINATOR"},
         {"timeout", FLAG_U32, &ctl.timeout_s, 1, MAX_SECONDS, "SECONDS",
          "how long to wait for an answer; default 10"},
+        {"log-level", FLAG_STRING, &log_level_name, 0, 0, "LEVEL",
+         "error, warn, info or debug; debug: also why a coordinator went away; default info"},
         {"json", FLAG_SWITCH, &ctl.is_json, 0, 0, NULL,
          "output for programs; one object, or one a line"},
         {"watch", FLAG_SWITCH, &ctl.wants_watch, 0, 0, NULL,
@@ -318,5 +349,10 @@ int ctl_run(int argc, char **argv)
         ctl_fail_err(&ctl, &err);
         return CTL_USAGE;
     }
+    enum log_level log_level = LOG_INFO;
+    if (log_level_name && !log_level_from_name(log_level_name, &log_level))
+        return usage_error(&ctl, "--log-level: \"%s\": want error, warn, info or debug",
+                           log_level_name);
+    log_set_level(log_level);
     return run_command(&ctl);
 }

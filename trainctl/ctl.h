@@ -4,7 +4,7 @@
  *
  * Output of a command goes to stdout, errors and notes about the connection to stderr. With --json
  * stdout holds JSON only, and an error is one object on stderr: {"error": {"code": "NOT_FOUND",
- * "text": "..."}}.
+ * "text": "..."}}, a note {"note": {"text": "...", "cause": "..."}}.
  *
  * Thread  main. A command returns its exit code; it does not exit.
  */
@@ -51,6 +51,9 @@ uint32_t ctl_timeout_ms(const struct ctl *ctl);
 /* Says the error and returns the exit code that belongs to its code. */
 int ctl_fail(const struct ctl *ctl, const struct steadfast_error *err);
 int ctl_fail_err(const struct ctl *ctl, const struct err *err);
+/* Says how the connection is. cause: what is behind it, for --json and --log-level debug only; NULL:
+ * nothing to add. */
+void ctl_note(const struct ctl *ctl, const char *text, const char *cause);
 /* A job file, checked without any connection; free() the text. CTL_USAGE: said what is wrong with
  * it. */
 MUST_CHECK int ctl_read_job_file(const struct ctl *ctl, const char *path, char **ret_text);

@@ -12,9 +12,11 @@
 #include "client/steadfast.h"
 #include "common/base.h"
 
-/* "fashion-lenet [=====>    ] 46%  epoch 2/3  step 1298/2814  312.4 steps/s  19994 images/s  loss
- * 0.412  eta 0:05". At most width columns; bar: with the drawing. What a narrow terminal has no
- * room for is dropped from the end. */
+/* "fashion-lenet  [=====>    ]  46%  step 1298/2814  epoch 2/3  eta 0:05  loss 0.4120  312.4
+ * steps/s  19994 images/s  2 workers". At most width columns; bar: with the drawing, smaller below
+ * 100 columns. A job that does not train says before the step what it does, and why ("paused: ps:1
+ * lost"): cut to the width, never left out. Another part that has no room is left out, and so is
+ * what is not known. */
 void job_text_progress(const struct steadfast_job *job, bool has_bar, size_t width, char *buf,
                        size_t size);
 /* "epoch 1: test accuracy 0.8401, loss 0.4512 (938 steps)" */

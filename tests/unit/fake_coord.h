@@ -48,6 +48,9 @@ struct fake_coord {
     enum err_code fail_code;       /* every call fails with this */
     const char *fail_text;
     bool has_no_shards;
+    bool has_no_checkpoints;
+    bool is_of_past_start;  /* the job ended before the last start: no times, no marks compared */
+    bool has_no_rate;       /* yet */
     uint32_t missing_count; /* members missing in the first this many cluster calls */
     unsigned watch_count;
     enum fake_watch_end watch_end;
@@ -155,7 +158,7 @@ static const Steadfast__V1__JobStatus *fake_job(Steadfast__V1__JobState state,
     job.eta_seconds = 65;
     job.generation = 2;
     job.workers = 2;
-    job.n_checkpoints = 1;
+    job.n_checkpoints = fake.has_no_checkpoints ? 0 : 1;
     job.checkpoints = checkpoints;
     job.n_abandoned_steps = 1;
     job.abandoned_steps = abandoned_steps;
@@ -163,6 +166,12 @@ static const Steadfast__V1__JobStatus *fake_job(Steadfast__V1__JobState state,
     job.n_notices = 1;
     job.notices = notices;
     job.accounting_final = state >= STEADFAST__V1__JOB_STATE__JOB_SUCCEEDED;
+    if (fake.is_of_past_start) {
+        job.elapsed_seconds = 0;
+        job.accounting_final = false;
+    }
+    if (fake.is_of_past_start || fake.has_no_rate)
+        job.steps_per_second = job.images_per_second = job.eta_seconds = 0;
     job.staleness = 1.5;
     job.submitted_ms = 1700000000000;
     return &job;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -230,6 +231,38 @@ TEST(status_for_people_shows_the_whole_accounting)
     fake_done();
 }
 
+TEST(a_job_that_ended_before_the_last_start_has_no_time_and_no_rates)
+{
+    fake.state = STEADFAST__V1__JOB_STATE__JOB_FAILED;
+    fake.is_of_past_start = true;
+    fake_start(0);
+    CHECK_EXIT(RUN("status", "12"), 0);
+    CHECK_HAS(out_text, "\n  time        -, epoch");
+    CHECK_HAS(out_text, "\n  rates       -\n");
+    CHECK_HAS(out_text, "  accounting  not final: the job ended before the shards' marks were "
+                        "compared\n");
+    CHECK_EXIT(RUN("list"), 0);
+    CHECK_HAS(out_text, "        -  0.9125    -\n");
+    fake_done();
+}
+
+TEST(a_job_that_has_no_rate_yet_has_no_time_left)
+{
+    fake.state = STEADFAST__V1__JOB_STATE__JOB_RUNNING;
+    fake_start(0);
+    CHECK_EXIT(RUN("status", "12"), 0);
+    CHECK_HAS(out_text, "  time        0:09, 1:05 left, epoch");
+    CHECK_HAS(out_text, "  accounting  so far: ");
+    fake_stop();
+    fake.has_no_rate = true;
+    fake_start(0);
+    CHECK_EXIT(RUN("status", "12"), 0);
+    CHECK_HAS(out_text, "  time        0:09, epoch");
+    CHECK_EXIT(RUN("status", "12", "--json"), 0);
+    CHECK_HAS(out_text, "\"eta_seconds\": null");
+    fake_done();
+}
+
 TEST(list_plan_and_cluster_are_tables)
 {
     const char *job = write_file("job.json", good_job);
@@ -256,10 +289,13 @@ TEST(cluster_names_members_and_the_missing)
     fake_start(0);
     CHECK_EXIT(RUN("cluster"), 0);
     CHECK_STR(out_text,
-              "NAME       ROLE    STATE     ADDRESS          PID   MEMORY  STEPS  FLYING  DEVICES\n"
-              "ps:0       ps      attached  127.0.0.1:4713  4243  6.0 MiB      0       0\n"
-              "worker:0   worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
-              "worker:10  worker  attached  127.0.0.1:4711  4242  3.0 GiB   1300       4  cpu:0\n"
+              "NAME       ROLE    STATE     ADDRESS          PID     HELD   BUDGET  STEPS  FLYING  "
+              "DEVICES\n"
+              "ps:0       ps      attached  127.0.0.1:4713  4243  6.0 MiB               0       0\n"
+              "worker:0   worker  attached  127.0.0.1:4711  4242           3.0 GiB   1300       4  "
+              "cpu:0\n"
+              "worker:10  worker  attached  127.0.0.1:4711  4242           3.0 GiB   1300       4  "
+              "cpu:0\n"
               "missing: ps:1 at 127.0.0.1:4712\n");
     fake_done();
 }
@@ -269,7 +305,11 @@ TEST(cluster_names_members_and_the_missing)
 TEST(wrong_usage_is_2_and_says_what_was_wanted)
 {
     CHECK_EXIT(RUN("frobnicate"), 2);
-    CHECK_HAS(err_text, "frobnicate: no such command");
+    CHECK_HAS(err_text, "frobnicate: no such command; see trainctl --help\n");
+    CHECK_EXIT(RUN("stauts", "12"), 2);
+    CHECK_HAS(err_text, "stauts: no such command; did you mean \"status\"?\n");
+    CHECK_EXIT(RUN("list", "--log-level", "loud"), 2);
+    CHECK_HAS(err_text, "--log-level: \"loud\": want error");
     CHECK_EXIT(RUN("status"), 2);
     CHECK_HAS(err_text, "usage: trainctl [options] status JOB");
     CHECK_EXIT(RUN("status", "a", "b"), 2);
@@ -286,6 +326,7 @@ TEST(wrong_usage_is_2_and_says_what_was_wanted)
 TEST(help_lists_commands_and_exit_codes)
 {
     CHECK_EXIT(RUN("--help"), 0);
+    CHECK_HAS(out_text, "usage: trainctl [options] COMMAND ...\n\ncommands:\n");
     CHECK_HAS(out_text, "submit JOB.json");
     CHECK_HAS(out_text, "3 no answer from the coordinator in time");
     CHECK_HAS(out_text, "--coordinator HOST:PORT");
@@ -338,6 +379,44 @@ TEST(an_export_of_a_checkpoint_that_is_not_there_is_1_and_writes_nothing)
     CHECK_HAS(err_text, "/nonexistent/ckpt-4");
     CHECK(access(path_of("out.safetensors"), F_OK) != 0);
     fake_done();
+}
+
+TEST(an_export_of_a_directory_of_checkpoints_names_the_newest)
+{
+    const char *dir = test_dir();
+    for (int n = 6; n <= 7; n++) {
+        char name[64];
+        snprintf(name, sizeof(name), "ckpt-%d", n);
+        CHECK(mkdir(path_of(name), 0700) == 0);
+        snprintf(name, sizeof(name), "ckpt-%d/manifest.json", n);
+        write_file(name, "{}");
+    }
+    CHECK_EXIT(RUN("export", dir, path_of("out.safetensors")), 1);
+    CHECK_HAS(err_text,
+              " is no checkpoint; want one of its ckpt-<n> folders, the newest is ckpt-7\n");
+}
+
+static void check_export_without_checkpoint(Steadfast__V1__JobState state, const char *want)
+{
+    fake.state = state;
+    fake.has_no_checkpoints = true;
+    fake_start(0);
+    CHECK_EXIT(RUN("export", "12", path_of("out.safetensors")), 1);
+    CHECK_STR(err_text, want);
+    fake_done();
+}
+
+TEST(an_export_of_a_running_job_without_checkpoint_says_how_to_write_one)
+{
+    check_export_without_checkpoint(
+        STEADFAST__V1__JOB_STATE__JOB_RUNNING,
+        "trainctl: job 12 has no checkpoint; write one with: trainctl checkpoint 12\n");
+}
+
+TEST(an_export_of_an_ended_job_without_checkpoint_advises_none)
+{
+    check_export_without_checkpoint(STEADFAST__V1__JOB_STATE__JOB_FAILED,
+                                    "trainctl: job 12 has no checkpoint: it is failed\n");
 }
 
 /* ---- submit and watch --------------------------------------------------------------------------
@@ -416,8 +495,12 @@ TEST(a_watch_survives_a_restart_of_the_coordinator)
     fake.watch_end = FAKE_WATCH_JOB_ENDS;
     fake_start(fake.port);
     CHECK_EXIT(end_trainctl(pid), 0);
-    CHECK_HAS(err_text, "trying again for 60 s");
-    CHECK_HAS(err_text, "the coordinator is back");
+    char want[200];
+    snprintf(want, sizeof(want),
+             "trainctl: coordinator %s went away; trying again for 60 s\n"
+             "trainctl: the coordinator is back\n",
+             fake.address);
+    CHECK_STR(err_text, want);
     CHECK_STR(fake_look()->job, "12");                        /* asked again by number */
     CHECK(count_of(out_text, "epoch 1: test accuracy") == 2); /* as it came, and in the summary */
     fake_done();
@@ -434,6 +517,34 @@ TEST(a_watch_gives_up_on_a_coordinator_that_stays_away)
     CHECK_EXIT(end_trainctl(pid), 3);
     CHECK_HAS(err_text, "trying again for 1 s");
     fake_done();
+}
+
+static void check_cause_is_said(const char *option, const char *value, const char *part)
+{
+    fake.watch_count = 1;
+    fake.watch_end = FAKE_WATCH_SILENT;
+    fake_start(0);
+    pid_t pid = start_trainctl(
+        (const char *const[]){"watch", "12", "--reconnect", "1", option, value, NULL});
+    fake_wait_watches(1);
+    fake_stop();
+    CHECK_EXIT(end_trainctl(pid), 3);
+    CHECK_HAS(err_text, part);
+    CHECK_HAS(err_text, "Coordinator/WatchJob");
+    char doubled[200];
+    snprintf(doubled, sizeof(doubled), "%s: %s", fake.address, fake.address);
+    CHECK(!strstr(err_text, doubled));
+    fake_done();
+}
+
+TEST(a_watch_says_why_the_coordinator_went_away_at_level_debug)
+{
+    check_cause_is_said("--log-level", "debug", "coordinator.lost");
+}
+
+TEST(a_watch_says_why_the_coordinator_went_away_in_json)
+{
+    check_cause_is_said("--json", NULL, "{\"note\":{\"text\":\"coordinator ");
 }
 
 TEST(cluster_wait_returns_when_nobody_is_missing)
@@ -479,8 +590,8 @@ TEST(the_live_line_has_bar_percent_epoch_rates_loss_and_eta)
     struct steadfast_job job = running_job();
     char line[512];
     job_text_progress(&job, true, 400, line, sizeof(line));
-    CHECK_STR(line, "fashion-lenet  [============>           ]  50%  epoch 2/3  step 1000/2000  "
-                    "312.4 steps/s  19996 images/s  loss 0.4123  eta 1:05  2 workers");
+    CHECK_STR(line, "fashion-lenet  [============>           ]  50%  step 1000/2000  epoch 2/3  "
+                    "eta 1:05  loss 0.4123  312.4 steps/s  19996 images/s  2 workers");
 }
 
 TEST(a_live_line_never_exceeds_its_width)
@@ -493,7 +604,33 @@ TEST(a_live_line_never_exceeds_its_width)
     }
     char small[32];
     job_text_progress(&job, true, 400, small, sizeof(small));
-    CHECK_STR(small, "fashion-lenet");
+    CHECK_STR(small, "fashion-lenet  50%  epoch 2/3");
+}
+
+TEST(a_live_line_of_80_columns_holds_what_matters)
+{
+    struct steadfast_job job = running_job();
+    char line[512];
+    job_text_progress(&job, true, 79, line, sizeof(line));
+    CHECK_STR(line, "fashion-lenet  [=====>    ]  50%  step 1000/2000  epoch 2/3  eta 1:05");
+    job.state = STEADFAST_JOB_PAUSED;
+    job.eta_seconds = NAN;
+    job.reason = "ps:1 was lost and the job waits for it to be started again";
+    job_text_progress(&job, true, 79, line, sizeof(line));
+    CHECK_STR(line,
+              "fashion-lenet  [=====>    ]  50%  paused: ps:1 was lost and the job waits fo...");
+    job_text_progress(&job, true, 30, line, sizeof(line));
+    CHECK_HAS(line, "paused: ");
+    job.name = "a-name-that-alone-has-more-columns-than-half-of-a-terminal-of-80";
+    job_text_progress(&job, true, 79, line, sizeof(line));
+    CHECK_HAS(line, "paused: ps:1 was lost");
+    job.reason = "abcd\xc3\xa4\xc3\xa4\xc3\xa4\xc3\xa4"; /* is cut between characters */
+    for (size_t width = 40; width < 60; width++) {
+        job_text_progress(&job, false, width, line, sizeof(line));
+        json_t *text = json_string(line);
+        CHECK(text); /* UTF-8 */
+        json_decref(text);
+    }
 }
 
 TEST(a_job_that_does_not_train_says_what_it_does_instead)
@@ -502,11 +639,11 @@ TEST(a_job_that_does_not_train_says_what_it_does_instead)
     char line[512];
     job.phase = "evaluating";
     job_text_progress(&job, false, 400, line, sizeof(line));
-    CHECK_HAS(line, "fashion-lenet  50%  evaluating  epoch 2/3");
+    CHECK_HAS(line, "fashion-lenet  50%  evaluating  step 1000/2000");
     job.state = STEADFAST_JOB_PAUSED;
     job.reason = "ps:1 lost";
     job_text_progress(&job, false, 400, line, sizeof(line));
-    CHECK_HAS(line, "50%  paused: ps:1 lost  epoch");
+    CHECK_HAS(line, "50%  paused: ps:1 lost  step");
 }
 
 TEST(a_job_whose_total_is_not_known_yet_is_at_zero_percent)
@@ -517,8 +654,8 @@ TEST(a_job_whose_total_is_not_known_yet_is_at_zero_percent)
     job.loss = NAN;
     job.eta_seconds = NAN;
     job_text_progress(&job, false, 400, line, sizeof(line));
-    CHECK_STR(line, "fashion-lenet  0%  epoch 2/3  step 1000/0  312.4 steps/s  19996 images/s  eta "
-                    "-  2 workers");
+    CHECK_STR(line, "fashion-lenet  0%  step 1000/0  epoch 2/3  312.4 steps/s  19996 images/s  "
+                    "2 workers");
 }
 
 TEST(bytes_and_durations_read_well)
