@@ -130,11 +130,12 @@ check: tests
 	@tests/run.sh $B
 
 test: deps
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@tests/run.sh $B
 
 check-san: deps
-	@$(MAKE) --no-print-directory SAN=address,undefined tests && tests/run.sh --san build/asan
-	@$(MAKE) --no-print-directory SAN=thread tests && tests/run.sh --san build/tsan
+	@$(MAKE) --no-print-directory -j$$(nproc) SAN=address,undefined tests && tests/run.sh --san build/asan
+	@$(MAKE) --no-print-directory -j$$(nproc) SAN=thread tests && tests/run.sh --san build/tsan
 
 lint: $(GEN_HDR) $(DESCSET)
 	@deploy/deps.sh lint
@@ -148,11 +149,11 @@ bench: all $(BENCH_BINS)
 	@bench/run.sh $B
 
 demo: deps
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@deploy/demo.sh $B
 
 interop: deps
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@tests/interop/run.sh $B
 
 install: all
