@@ -120,7 +120,7 @@ $B/bench/%: $B/obj/bench/%.o $(LIB)
 -include $(OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d $(SIM_OBJ:.o=.d)
 
 # ---- what people type ----------------------------------------------------------------------------
-.PHONY: deps tests check test check-san lint sim-soak bench demo interop install clean
+.PHONY: deps tests check test check-san lint sim-soak chaos-soak bench demo interop install clean
 deps:
 	@deploy/deps.sh
 
@@ -144,6 +144,10 @@ lint: $(GEN_HDR) $(DESCSET)
 # A night of schedules; SIM_FIRST=n goes on where another one ended.
 sim-soak: $B/tests/unit/test_sim
 	@SIM_SCHEDULES=$${SIM_SCHEDULES:-200000} TEST_TIME_SCALE=1000 $B/tests/unit/test_sim schedules
+
+# Real daemons killed at random; SEEDS="1 2 3" names schedules. About 20 s each.
+chaos-soak: all
+	@CHAOS_SEEDS="$(or $(SEEDS),$(shell seq 1 30))" tests/cluster/test_chaos.py
 
 bench: all $(BENCH_BINS)
 	@bench/run.sh $B
