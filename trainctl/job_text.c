@@ -12,8 +12,9 @@
 
 #define BAR_CELLS        24
 #define BAR_CELLS_NARROW 10
-#define WIDE_COLUMNS     99 /* a terminal of 100, whose last column stays free */
-#define STATE_COLUMNS    24 /* "paused: " and enough of the reason to know it by */
+#define BAR_COLUMNS      99 /* a terminal of 100, whose last column stays free: room for a short bar */
+#define WIDE_COLUMNS     129 /* and for a long one */
+#define STATE_COLUMNS    24  /* "paused: " and enough of the reason to know it by */
 
 struct line {
     char *buf;
@@ -106,7 +107,8 @@ void job_text_progress(const struct steadfast_job *job, bool has_bar, size_t wid
     add_part_cut(&line, state_columns ? line.width / 3 : line.width, job->name);
     size_t cells = width < WIDE_COLUMNS ? BAR_CELLS_NARROW : BAR_CELLS;
     size_t bar_columns = strlen("  [] 100%") + cells;
-    if (has_bar && line.width >= bar_columns + (state_columns ? state_columns + 2 : 0)) {
+    if (has_bar && width >= BAR_COLUMNS &&
+        line.width >= bar_columns + (state_columns ? state_columns + 2 : 0)) {
         char bar[BAR_CELLS + 3];
         draw_bar(done, cells, bar);
         add_part(&line, "%s %3d%%", bar, (int)(done * 100));
@@ -116,16 +118,16 @@ void job_text_progress(const struct steadfast_job *job, bool has_bar, size_t wid
     if (state_columns)
         add_part_cut(&line, line.width, state);
     add_part(&line, "step %" PRIu64 "/%" PRIu64, job->acknowledged, job->steps_total);
-    add_part(&line, "epoch %u/%u", MIN(job->epoch + 1, MAX(job->epochs, 1u)), job->epochs);
+    if (isfinite(job->steps_per_second))
+        add_part(&line, "%.1f steps/s", job->steps_per_second);
+    if (isfinite(job->loss) && job->loss != 0)
+        add_part(&line, "loss %.4f", job->loss);
     char eta[32];
     if (isfinite(job->eta_seconds))
         add_part(&line, "eta %s", text_duration(job->eta_seconds, eta, sizeof(eta)));
-    if (isfinite(job->loss) && job->loss != 0)
-        add_part(&line, "loss %.4f", job->loss);
-    if (isfinite(job->steps_per_second))
-        add_part(&line, "%.1f steps/s", job->steps_per_second);
     if (isfinite(job->images_per_second))
         add_part(&line, "%.0f images/s", job->images_per_second);
+    add_part(&line, "epoch %u/%u", MIN(job->epoch + 1, MAX(job->epochs, 1u)), job->epochs);
     if (!steadfast_job_has_ended(job->state))
         add_part(&line, "%u worker%s", job->workers, job->workers == 1 ? "" : "s");
 }

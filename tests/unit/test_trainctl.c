@@ -590,8 +590,12 @@ TEST(the_live_line_has_bar_percent_epoch_rates_loss_and_eta)
     struct steadfast_job job = running_job();
     char line[512];
     job_text_progress(&job, true, 400, line, sizeof(line));
-    CHECK_STR(line, "fashion-lenet  [============>           ]  50%  step 1000/2000  epoch 2/3  "
-                    "eta 1:05  loss 0.4123  312.4 steps/s  19996 images/s  2 workers");
+    CHECK_STR(line,
+              "fashion-lenet  [============>           ]  50%  step 1000/2000  312.4 steps/s  "
+              "loss 0.4123  eta 1:05  19996 images/s  epoch 2/3  2 workers");
+    job_text_progress(&job, true, 99, line, sizeof(line));
+    CHECK_STR(line, "fashion-lenet  [=====>    ]  50%  step 1000/2000  312.4 steps/s  loss 0.4123  "
+                    "eta 1:05  epoch 2/3");
 }
 
 TEST(a_live_line_never_exceeds_its_width)
@@ -604,7 +608,7 @@ TEST(a_live_line_never_exceeds_its_width)
     }
     char small[32];
     job_text_progress(&job, true, 400, small, sizeof(small));
-    CHECK_STR(small, "fashion-lenet  50%  epoch 2/3");
+    CHECK_STR(small, "fashion-lenet  50%  loss 0.4123");
 }
 
 TEST(a_live_line_of_80_columns_holds_what_matters)
@@ -612,13 +616,13 @@ TEST(a_live_line_of_80_columns_holds_what_matters)
     struct steadfast_job job = running_job();
     char line[512];
     job_text_progress(&job, true, 79, line, sizeof(line));
-    CHECK_STR(line, "fashion-lenet  [=====>    ]  50%  step 1000/2000  epoch 2/3  eta 1:05");
+    CHECK_STR(line, "fashion-lenet  50%  step 1000/2000  312.4 steps/s  loss 0.4123  eta 1:05");
     job.state = STEADFAST_JOB_PAUSED;
     job.eta_seconds = NAN;
     job.reason = "ps:1 was lost and the job waits for it to be started again";
     job_text_progress(&job, true, 79, line, sizeof(line));
     CHECK_STR(line,
-              "fashion-lenet  [=====>    ]  50%  paused: ps:1 was lost and the job waits fo...");
+              "fashion-lenet  50%  paused: ps:1 was lost and the job waits for it to be sta...");
     job_text_progress(&job, true, 30, line, sizeof(line));
     CHECK_HAS(line, "paused: ");
     job.name = "a-name-that-alone-has-more-columns-than-half-of-a-terminal-of-80";
@@ -654,7 +658,7 @@ TEST(a_job_whose_total_is_not_known_yet_is_at_zero_percent)
     job.loss = NAN;
     job.eta_seconds = NAN;
     job_text_progress(&job, false, 400, line, sizeof(line));
-    CHECK_STR(line, "fashion-lenet  0%  step 1000/0  epoch 2/3  312.4 steps/s  19996 images/s  "
+    CHECK_STR(line, "fashion-lenet  0%  step 1000/0  312.4 steps/s  19996 images/s  epoch 2/3  "
                     "2 workers");
 }
 
