@@ -29,7 +29,10 @@ struct bench {
     size_t head, count;
     bool is_waiting; /* for an acknowledgement */
     uint64_t began_ns;
+    bool is_ticket_due; /* the report made room for one */
     uint64_t *samples;
+    uint64_t *ticket_samples;
+    size_t ticket_count;
     size_t sample_count, sample_max;
     size_t received;
 };
@@ -65,6 +68,7 @@ static void report_next(struct bench *bench)
     message.kind_case = STEADFAST__V1__MEMBER_MESSAGE__KIND_REPORTS;
     message.reports = &batch;
     bench->is_waiting = true;
+    bench->is_ticket_due = true;
     bench->began_ns = clock_now_ns();
     send_message(bench, &message);
 }
@@ -76,6 +80,9 @@ static void on_message(struct rpc_ccall *call, const struct rpc_in *in, void *ar
         return;
     const Steadfast__V1__CoordMessage *message = (const Steadfast__V1__CoordMessage *)in->message;
     if (message->kind_case == STEADFAST__V1__COORD_MESSAGE__KIND_TICKETS) {
+        if (bench->is_ticket_due && bench->ticket_count < bench->sample_max)
+            bench->ticket_samples[bench->ticket_count++] = clock_now_ns() - bench->began_ns;
+        bench->is_ticket_due = false;
         for (size_t i = 0; i < message->tickets->n_tickets && bench->count < TICKETS_MAX; i++)
             bench->tickets[(bench->head + bench->count++) % TICKETS_MAX] =
                 *message->tickets->tickets[i];
@@ -141,6 +148,7 @@ int main(int argc, char **argv)
     }
     bench.sample_max = strtoul(argv[2], NULL, 10);
     bench.samples = base_alloc(bench.sample_max * sizeof(*bench.samples));
+    bench.ticket_samples = base_alloc(bench.sample_max * sizeof(*bench.ticket_samples));
     rpc_process_init();
     if (loop_new(&bench.loop, &err) != ERR_OK ||
         rpc_env_new(loop_uv(bench.loop), &env, &err) != ERR_OK ||
@@ -169,11 +177,14 @@ int main(int argc, char **argv)
     int code = loop_run(bench.loop);
     if (bench.sample_count) {
         qsort(bench.samples, bench.sample_count, sizeof(*bench.samples), compare);
+        qsort(bench.ticket_samples, bench.ticket_count, sizeof(*bench.ticket_samples), compare);
         size_t count = bench.sample_count;
-        printf("latency_us p50=%.0f p90=%.0f p99=%.0f steps=%zu\n",
+        printf("latency_us p50=%.0f p90=%.0f p99=%.0f ticket_us p50=%.0f steps=%zu\n",
                (double)bench.samples[(size_t)((double)count * 0.5)] * 1e-3,
                (double)bench.samples[(size_t)((double)count * 0.9)] * 1e-3,
-               (double)bench.samples[(size_t)((double)count * 0.99)] * 1e-3, count);
+               (double)bench.samples[(size_t)((double)count * 0.99)] * 1e-3,
+               (double)bench.ticket_samples[(size_t)((double)bench.ticket_count * 0.5)] * 1e-3,
+               count);
     }
     rpc_cancel(bench.call);
     rpc_ccall_unref(bench.call);
@@ -181,5 +192,6 @@ int main(int argc, char **argv)
     rpc_env_free(env);
     loop_free(bench.loop);
     free(bench.samples);
+    free(bench.ticket_samples);
     return code;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock: monotonic nanoseconds; a test may put its own clock in. Thread: any. */
+/* clock: monotonic nanoseconds, and the wall clock for people. Thread: any. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 
@@ -11,6 +11,5 @@
 
 uint64_t clock_now_ns(void);  /* CLOCK_MONOTONIC */
 uint64_t clock_wall_ms(void); /* CLOCK_REALTIME, ms since the epoch; for people */
-void clock_set_source(uint64_t (*now_ns)(void)); /* tests only; NULL restores */
 
 #endif

@@ -105,11 +105,3 @@ void mbox_close(struct mbox *box)
     pthread_cond_broadcast(&box->filled);
     pthread_mutex_unlock(&box->lock);
 }
-
-bool mbox_is_closed(struct mbox *box)
-{
-    pthread_mutex_lock(&box->lock);
-    bool is_closed = box->is_closed;
-    pthread_mutex_unlock(&box->lock);
-    return is_closed;
-}

@@ -32,6 +32,5 @@ MUST_CHECK enum err_code mbox_post_always(struct mbox *box, struct mbox_msg *msg
  * closed and empty. */
 struct mbox_msg *mbox_take(struct mbox *box, uint64_t deadline_ns);
 void mbox_close(struct mbox *box);
-bool mbox_is_closed(struct mbox *box);
 
 #endif

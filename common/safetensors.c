@@ -360,13 +360,6 @@ size_t safetensors_count(const struct safetensors_reader *reader)
     return reader->count;
 }
 
-const struct safetensors_entry *safetensors_at(const struct safetensors_reader *reader,
-                                               size_t index)
-{
-    ASSERT(index < reader->count);
-    return &reader->entries[index];
-}
-
 const struct safetensors_entry *safetensors_find(const struct safetensors_reader *reader,
                                                  const char *name)
 {

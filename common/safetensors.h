@@ -59,8 +59,6 @@ safetensors_reader_new(const char *path, struct safetensors_reader **ret_reader,
 void safetensors_reader_free(struct safetensors_reader *reader);
 DEFINE_AUTO(safetensors_reader)
 size_t safetensors_count(const struct safetensors_reader *reader);
-const struct safetensors_entry *safetensors_at(const struct safetensors_reader *reader,
-                                               size_t index);
 const struct safetensors_entry *safetensors_find(const struct safetensors_reader *reader,
                                                  const char *name); /* NULL: not there */
 const char *safetensors_metadata(const struct safetensors_reader *reader,

@@ -25,11 +25,6 @@
 #define WATCH_TURN_MS 50
 #define WAIT_WORD_MS  5000
 
-void coord_log_err(const char *event, const struct err *err)
-{
-    log_error(event, "code=%s %s", err_name(err->code), err->text);
-}
-
 struct coord_job *coord_job_of(struct coord *coord, uint64_t number)
 {
     struct coord_job *job = map_get(&coord->jobs, number);
@@ -200,6 +195,7 @@ static void carry_out(struct coord *coord, const struct core_act *act, struct pl
         break;
     case CORE_ACT_ABORT_CKPT: {
         struct coord_job *job = coord_job_of(coord, act->job);
+        coord_fleet_forget_snapshots(coord, act->job);
         forget_parts(job);
         job->ckpt_number = 0;
         coord_disk_abort_ckpt(coord, act->job, act->number);

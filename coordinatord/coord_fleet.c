@@ -148,7 +148,18 @@ static void remember_snapshot(struct coord *coord, const struct core_act *act)
         order = base_alloc(sizeof(*order));
         map_put(&coord->snapshots, act->order, order);
     }
-    *order = (struct snapshot_order){act->job, act->number, act->server_index};
+    *order = (struct snapshot_order){act->order, act->job, act->number, act->server_index};
+}
+
+void coord_fleet_forget_snapshots(struct coord *coord, uint64_t job)
+{
+    struct snapshot_order *order;
+    for (size_t at = 0; (order = map_next(&coord->snapshots, &at));) {
+        if (order->job != job)
+            continue;
+        free(map_remove(&coord->snapshots, order->order));
+        at = 0; /* a removal moves others */
+    }
 }
 
 static void send_order(struct coord *coord, struct conn *conn, const struct core_act *act)

@@ -53,6 +53,7 @@ struct ckpt_part { /* one shard file */
 };
 
 struct snapshot_order { /* an order that is out: which checkpoint its files belong to */
+    uint64_t order;
     uint64_t job;
     uint64_t number;
     uint32_t server_index;
@@ -119,11 +120,12 @@ struct coord {
 /* After every event of the core: carries out what it asks for, until it asks for nothing more. */
 void coord_drain(struct coord *coord);
 struct coord_job *coord_job_of(struct coord *coord, uint64_t job);
-void coord_log_err(const char *event, const struct err *err);
 
 /* coord_fleet.c */
 void coord_fleet_add(struct coord *coord);
 void coord_fleet_act(struct coord *coord, const struct core_act *act);
+/* The job's checkpoint will not be published: answers to its snapshots mean nothing any more. */
+void coord_fleet_forget_snapshots(struct coord *coord, uint64_t job);
 void coord_fleet_close_all(struct coord *coord);
 const struct conn *coord_fleet_conn(const struct coord *coord, uint64_t id);
 

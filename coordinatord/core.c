@@ -646,13 +646,3 @@ void core_checkpoint(struct core *core, uint64_t now_ns, uint64_t request, uint6
     }
     core_event_end(core);
 }
-
-void core_fail_job(struct core *core, uint64_t now_ns, uint64_t number, enum err_code code,
-                   const char *text)
-{
-    core_event_begin(core, now_ns);
-    struct job *job = core_job_of(core, number);
-    if (job && core_job_is_active(job))
-        core_job_end(core, job, CORE_JOB_FAILED, code, text);
-    core_event_end(core);
-}

@@ -291,10 +291,6 @@ void core_submit(struct core *core, uint64_t now_ns, uint64_t request, struct jo
                  uint64_t wall_ms);
 void core_cancel(struct core *core, uint64_t now_ns, uint64_t request, uint64_t job);
 void core_checkpoint(struct core *core, uint64_t now_ns, uint64_t request, uint64_t job);
-/* The shell cannot go on with a job (its spec no longer parses after a restart, its plan changed).
- */
-void core_fail_job(struct core *core, uint64_t now_ns, uint64_t job, enum err_code code,
-                   const char *text);
 
 /* ---- looking in --------------------------------------------------------------------------------
  */

@@ -539,16 +539,6 @@ void session_start(struct session *session)
     dial(session);
 }
 
-bool session_is_attached(const struct session *session)
-{
-    return session->state == SESSION_ATTACHED;
-}
-
-uint64_t session_number(const struct session *session)
-{
-    return session->number;
-}
-
 void session_stop(struct session *session, void (*on_done)(void *arg), void *arg)
 {
     session->is_stopping = true;

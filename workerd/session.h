@@ -52,8 +52,6 @@ void session_start(struct session *session);
 /* Once a loop turn: sends the reports that wait. */
 void session_flush(struct session *session);
 void session_leave(struct session *session, const char *reason); /* again: does nothing */
-bool session_is_attached(const struct session *session);
-uint64_t session_number(const struct session *session); /* of the last Welcome; 0: none */
 /* Cancels the stream; on_done when nothing of ours runs any more, then free. */
 void session_stop(struct session *session, void (*on_done)(void *arg), void *arg);
 void session_free(struct session *session); /* NULL, never started, or stopped */
