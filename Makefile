@@ -43,7 +43,8 @@ CFLAGS_ALL := -std=gnu17 $(OPT) -g -ffp-contract=off -fno-math-errno -pthread $(
 LDFLAGS_ALL := -pthread $(SANFLAGS) -Wl,--as-needed $(LDFLAGS)
 LDLIBS := -lgrpc -lgpr -lprotobuf-c -luv -ljansson -lsqlite3 -lz -ldnnl -lgomp -lm
 
-DIRS := common proto models kernels kernels/ref kernels/cpu kernels/fake client coordinatord psd workerd trainctl
+ROOMS := common proto models kernels client coordinatord psd workerd trainctl
+DIRS := $(sort $(patsubst %/,%,$(dir $(wildcard $(foreach r,$(ROOMS),$r/*.c $r/*/*.c)))))
 DAEMONS := coordinatord psd workerd trainctl
 PROTOS := $(wildcard proto/*.proto)
 GEN_SRC := $(PROTOS:proto/%.proto=$B/gen/proto/%.pb-c.c)
@@ -94,7 +95,7 @@ $B/obj/%.o: %.c $(STAMP) | $(GEN_HDR) $(DESCSET)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
 
 # The optimizer, vector and device loops are the only code where the compiler's vectoriser carries the speed.
-$B/obj/psd/optim%.o $B/obj/kernels/vec.o $B/obj/kernels/cpu/cpu_kernels.o: CFLAGS_ALL += $(if $(SAN),,-O3)
+$B/obj/psd/optim/optim%.o $B/obj/kernels/device/vec.o $B/obj/kernels/cpu/cpu_kernels.o: CFLAGS_ALL += $(if $(SAN),,-O3)
 
 $(LIB): $(OBJ) $(GEN_OBJ)
 	@rm -f $@

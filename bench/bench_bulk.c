@@ -25,9 +25,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/limits.h"
-#include "common/rpc.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc.h"
 #include "proto/methods.h"
 #include "proto/ps.pb-c.h"
 

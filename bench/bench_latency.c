@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
-#include "common/loop.h"
-#include "common/rpc.h"
+#include "common/base/clock.h"
+#include "common/loop/loop.h"
+#include "common/rpc/rpc.h"
 #include "proto/coord.pb-c.h"
 #include "proto/fleet.pb-c.h"
 #include "proto/methods.h"

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "coordinatord/ledger.h"
+#include "common/base/clock.h"
+#include "coordinatord/ledger/ledger.h"
 
 enum { WORKERS = 4, SLICE = 64 };
 

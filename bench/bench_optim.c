@@ -16,9 +16,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/clock.h"
-#include "psd/optim.h"
-#include "psd/values.h"
+#include "common/base/clock.h"
+#include "psd/optim/optim.h"
+#include "psd/shard/values.h"
 
 enum { ROUNDS = 15, ARRAYS = 5 };
 #define BYTES ((size_t)64 << 20)

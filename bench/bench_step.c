@@ -13,10 +13,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/clock.h"
-#include "common/rand.h"
-#include "kernels/program.h"
-#include "models/graph.h"
+#include "common/base/clock.h"
+#include "common/base/rand.h"
+#include "kernels/program/device_table.h"
+#include "kernels/program/program.h"
+#include "models/graph/graph.h"
+#include "models/zoo/model.h"
 
 #define STEP_MAX 20000
 

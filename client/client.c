@@ -15,10 +15,10 @@
 
 #include "client/reply.h"
 #include "client/steadfast.h"
-#include "common/clock.h"
-#include "common/cluster_spec.h"
-#include "common/limits.h"
-#include "common/rpc.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc.h"
+#include "common/spec/cluster_spec.h"
 #include "proto/methods.h"
 
 #define WATCH_INTERVAL_MS 1000

@@ -11,8 +11,8 @@
 #define CLIENT_REPLY_H
 
 #include "client/steadfast.h"
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
 #include "proto/coord.pb-c.h"
 
 MUST_CHECK enum err_code reply_to_job(Steadfast__V1__JobStatus *take_message,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* coordinatord: takes jobs, schedules their steps, remembers what was acknowledged. */
-#include "common/daemon.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/loop.h"
-#include "common/notify.h"
-#include "common/rpc.h"
-#include "coordinatord/coord.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/notify.h"
+#include "common/loop/loop.h"
+#include "common/rpc/rpc.h"
+#include "coordinatord/shell/coord.h"
 
 static struct daemon_flags flags;
 static struct coord_options options = {

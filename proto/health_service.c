@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "proto/health.pb-c.h"
 #include "proto/methods.h"
 

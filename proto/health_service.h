@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health_service: grpc.health.v1 (Check and Watch) for a server of common/rpc.h.
+/* health_service: grpc.health.v1 (Check and Watch) for a server of common/rpc/rpc.h.
  *
  * A service is SERVING, NOT_SERVING, or unknown when it was never set; "" stands for the whole
  * server. The methods run on the loop: a daemon whose loop is stuck does not call itself healthy.
@@ -12,7 +12,7 @@
 #ifndef PROTO_HEALTH_SERVICE_H
 #define PROTO_HEALTH_SERVICE_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 
 struct health_service;
 

@@ -9,7 +9,7 @@
 #ifndef PROTO_METHODS_H
 #define PROTO_METHODS_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 
 /* steadfast.v1.ParameterServer */
 extern const struct rpc_method ps_method_pull; /* TensorChunk's data is the payload */

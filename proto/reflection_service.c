@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "proto/descriptors.h"
 #include "proto/methods.h"
 #include "proto/reflection.pb-c.h"

@@ -10,7 +10,7 @@
 #ifndef PROTO_REFLECTION_SERVICE_H
 #define PROTO_REFLECTION_SERVICE_H
 
-#include "common/rpc.h"
+#include "common/rpc/rpc.h"
 
 /* Before the server starts. Services may be added to the server after it. */
 void reflection_service_add(struct rpc_server *server);

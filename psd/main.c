@@ -3,13 +3,13 @@
  * file of its own. */
 #include <inttypes.h>
 
-#include "common/daemon.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/loop.h"
-#include "common/notify.h"
-#include "common/rpc.h"
-#include "psd/ps.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/notify.h"
+#include "common/loop/loop.h"
+#include "common/rpc/rpc.h"
+#include "psd/shell/ps.h"
 
 #define STOP_MS 30000 /* for systemd: calls in flight and a snapshot being written */
 

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
 
 struct test_case {
     const char *name;

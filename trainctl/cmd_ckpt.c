@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/ckpt_store.h"
-#include "common/limits.h"
+#include "common/base/limits.h"
+#include "common/ckpt/ckpt_store.h"
 #include "trainctl/ctl.h"
 #include "trainctl/job_json.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "trainctl/ctl.h"
 #include "trainctl/job_json.h"
 #include "trainctl/text_table.h"

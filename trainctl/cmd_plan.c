@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "trainctl/ctl.h"
 #include "trainctl/job_json.h"
 #include "trainctl/text_table.h"

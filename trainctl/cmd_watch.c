@@ -23,8 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/limits.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "trainctl/ctl.h"
 #include "trainctl/job_json.h"
 #include "trainctl/job_text.h"

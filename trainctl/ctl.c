@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/flags.h"
-#include "common/job_spec.h"
-#include "common/limits.h"
-#include "common/log.h"
-#include "common/nearest.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/nearest.h"
+#include "common/daemon/flags.h"
+#include "common/spec/job_spec.h"
 #include "trainctl/job_json.h"
 
 #define DEFAULT_TIMEOUT_S   10

@@ -12,8 +12,8 @@
 #define TRAINCTL_CTL_H
 
 #include "client/steadfast.h"
-#include "common/base.h"
-#include "common/err.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
 
 /* In --help and README.md too: scripts depend on them. */
 enum ctl_exit {

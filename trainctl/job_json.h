@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "client/steadfast.h"
-#include "common/base.h"
+#include "common/base/base.h"
 
 json_t *job_json(const struct steadfast_job *job);
 json_t *job_json_list(const struct steadfast_job_list *list); /* {"jobs": [...]} */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "client/steadfast.h"
-#include "common/base.h"
+#include "common/base/base.h"
 
 /* "fashion-lenet  [=====>    ]  46%  step 1298/2814  epoch 2/3  eta 0:05  loss 0.4120  312.4
  * steps/s  19994 images/s  2 workers". At most width columns; bar: with the drawing, smaller below

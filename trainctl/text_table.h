@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 #define TEXT_TABLE_COLUMNS 12
 #define TEXT_CELL_SIZE     160

@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/daemon.h"
-#include "common/log.h"
-#include "common/loop.h"
-#include "common/notify.h"
-#include "common/rpc.h"
-#include "workerd/worker.h"
+#include "common/base/log.h"
+#include "common/daemon/daemon.h"
+#include "common/daemon/notify.h"
+#include "common/loop/loop.h"
+#include "common/rpc/rpc.h"
+#include "workerd/shell/worker.h"
 
 #define STOP_MS         2000u /* for the orderly end; a device that still computes is not waited for */
 #define LEAVE_EXTEND_MS 10000u /* what systemd is told that leaving may take */

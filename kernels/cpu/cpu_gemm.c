@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu_dnnl.h"
-#include "kernels/vec.h"
+#include "kernels/device/vec.h"
 
 struct gemm_op {
     struct cpu_op base;

@@ -10,7 +10,7 @@
 #ifndef KERNELS_CPU_CPU_INT_H
 #define KERNELS_CPU_CPU_INT_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 struct dnnl_engine;
 struct dnnl_memory;

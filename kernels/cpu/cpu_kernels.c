@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "kernels/vec.h"
+#include "kernels/device/vec.h"
 
 VEC_TARGETS void cpu_kernel_relu(const float *x, float *y, size_t count)
 {

@@ -11,7 +11,7 @@
 #ifndef KERNELS_CPU_CPU_KERNELS_H
 #define KERNELS_CPU_CPU_KERNELS_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 void cpu_kernel_relu(const float *x, float *y, size_t count);
 void cpu_kernel_relu_grad(const float *dy, const float *y, float *dx, size_t count);

@@ -13,7 +13,7 @@
 #ifndef KERNELS_CPU_DEVICE_CPU_H
 #define KERNELS_CPU_DEVICE_CPU_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 extern const struct device_ops device_cpu_ops;
 

@@ -7,7 +7,7 @@
 #ifndef KERNELS_FAKE_DEVICE_FAKE_H
 #define KERNELS_FAKE_DEVICE_FAKE_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 extern const struct device_ops device_fake_ops;
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/limits.h"
-#include "common/rand.h"
+#include "common/base/limits.h"
+#include "common/base/rand.h"
 
 #define TIME_US_MAX 3600000000ull
 #define WORD_MAX    4096 /* a list of some hundred steps */

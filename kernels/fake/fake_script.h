@@ -19,9 +19,9 @@
 #ifndef KERNELS_FAKE_FAKE_SCRIPT_H
 #define KERNELS_FAKE_FAKE_SCRIPT_H
 
-#include "common/base.h"
-#include "common/err.h"
-#include "common/ranges.h"
+#include "common/base/base.h"
+#include "common/base/err.h"
+#include "common/base/ranges.h"
 
 struct fake_script {
     uint64_t step_us;

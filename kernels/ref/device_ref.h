@@ -7,7 +7,7 @@
 #ifndef KERNELS_REF_DEVICE_REF_H
 #define KERNELS_REF_DEVICE_REF_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 extern const struct device_ops device_ref_ops;
 

@@ -4,7 +4,7 @@
 #ifndef KERNELS_REF_REF_INT_H
 #define KERNELS_REF_REF_INT_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 struct ref_call {
     const struct op_attrs *attrs;

@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/ckpt_store.h"
-#include "common/safetensors.h"
+#include "common/ckpt/ckpt_store.h"
+#include "common/formats/safetensors.h"
 #include "tests/harness.h"
 
 static long fail_at = -1; /* which call fails; -1: none */

@@ -1,25 +1,95 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Which folder may include which. Reads the #include "folder/..." lines and fails on any other direction.
-cd "$(dirname "$0")/../.." || exit 2
-bad=0
-while read -r folder allowed; do
-    for file in $(git ls-files "$folder" 2>/dev/null | grep -E '\.[ch]$'); do
-        for used in $(sed -nE 's|^#include "([a-z]+)/.*|\1|p' "$file" | sort -u); do
-            case " $allowed " in *" $used "*) ;; *) echo "$file: $folder may not include $used"; bad=1 ;; esac
-        done
-    done
-done <<'TABLE'
-common common
-proto common proto
-models common models
-kernels common models kernels
-coordinatord common proto models coordinatord
-psd common proto kernels psd
-workerd common proto models kernels workerd
-client common proto client
-trainctl common proto models client trainctl
+# Which room (folder) may include which. Reads the #include "folder/file.h" lines of every source file and fails
+#   * on an include that the table below does not allow,
+#   * on a folder with sources that has no row,
+#   * on a circle of rows, so that the table itself cannot grow one,
+#   * on an x_int.h that is included outside its own room,
+#   * on two source files of one name.
+#   tests/lint/layers.sh [TREE]    TREE: another checkout or plain folder (tests/lint/test_layers.sh)
+cd "${1:-$(dirname "$0")/../..}" || exit 2
+
+# A row: room, then what it may include; itself always. A name without "/" stands for all of its rooms.
+table=$(sed -n '/^TABLE$/,/^END$/{//!p}' <<'ROWS'
 TABLE
-dup=$(git ls-files '*.c' | grep -v '/main\.c$' | xargs -n1 basename | sort | uniq -d)
-[ -n "$dup" ] && { echo "file names are not unique: $dup"; bad=1; }
-exit $bad
+common/base
+common/loop         common/base
+common/rpc          common/base
+common/formats      common/base
+common/ckpt         common/base common/formats
+common/spec         common/base common/formats
+common/daemon       common/base common/loop common/rpc common/spec
+proto               common/base common/rpc
+models/graph        common/base
+models/zoo          common/base common/spec models/graph
+kernels/device      common/base models/graph
+kernels/cpu         common/base models/graph kernels/device
+kernels/fake        common/base models/graph kernels/device
+kernels/ref         common/base models/graph kernels/device
+kernels/program     common/base models/graph kernels/device kernels/cpu kernels/fake kernels/ref
+coordinatord/core   common/base common/spec
+coordinatord/ledger common/base common/loop common/spec coordinatord/core
+coordinatord/plan   common/base common/spec models proto
+coordinatord/shell  common models proto coordinatord/core coordinatord/ledger coordinatord/plan
+coordinatord        common coordinatord/shell
+psd/optim           common/base common/spec
+psd/shard           common/base common/loop common/ckpt common/spec proto psd/optim
+psd/ckpt            common/base common/ckpt common/formats psd/shard
+psd/exchange        common/base common/rpc common/loop proto psd/shard psd/shell
+psd/order           common/base common/loop common/rpc common/spec proto psd/shard psd/ckpt psd/shell
+psd/shell           common proto psd/exchange psd/order psd/shard
+psd                 common psd/shell
+workerd/input       common/base common/formats common/loop common/spec
+workerd/exchange    common/base common/loop common/rpc proto
+workerd/step        common/base common/loop common/rpc common/spec models proto kernels workerd/exchange workerd/input
+workerd/shell       common proto workerd/exchange workerd/input workerd/step
+workerd             common workerd/shell
+client              common/base common/rpc common/spec proto
+trainctl            common models proto client
+END
+ROWS
+)
+if git rev-parse --git-dir >/dev/null 2>&1; then files=$(git ls-files '*.c' '*.h'); else files=$(find . -name '*.[ch]' | sed 's|^\./||'); fi
+LC_ALL=C awk -v files="$files" -v table="$table" '
+function room(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
+function top(r) { return r ~ /\// ? substr(r, 1, index(r, "/") - 1) : r }
+function bad(text) { print text; failed = 1 }
+function visit(r,    i, n, a) {
+    if (state[r] == 2) return
+    if (state[r] == 1) { bad("layers.sh: the table has a circle through " r); return }
+    state[r] = 1
+    n = split(direct[r], a, " ")
+    for (i = 1; i <= n; i++) visit(a[i])
+    state[r] = 2
+}
+BEGIN {
+    rows = split(table, row, "\n")
+    for (i = 1; i <= rows; i++) {
+        n = split(row[i], word, " ")
+        if (!n) continue
+        known[word[1]] = 1
+        for (j = 2; j <= n; j++) may[word[1], word[j]] = 1
+    }
+    for (r in known)
+        for (s in known)
+            if (r != s && ((r, s) in may || (top(s) != s && (r, top(s)) in may && top(s) != top(r))))
+                { allowed[r, s] = 1; direct[r] = direct[r] " " s }
+    for (r in known) visit(r)
+    count = split(files, file, "\n")
+    for (i = 1; i <= count; i++) {
+        f = file[i]; r = room(f)
+        base = f; sub(/.*\//, "", base)
+        if (f ~ /\.c$/ && base != "main.c") { if (base in seen) bad("file names are not unique: " seen[base] " and " f); seen[base] = f }
+        if (top(r) == "tests" || top(r) == "bench") continue
+        if (!(r in known)) { if (!(r in said)) bad(f ": room " r " has no row in tests/lint/layers.sh"); said[r] = 1; continue }
+        while ((getline line < f) > 0) {
+            if (line !~ /^#include "[a-z0-9_\/]+\//) continue
+            split(line, part, "\""); used = room(part[2])
+            if (used == r || part[2] ~ /\.pb-c\.h$/ && (r, "proto") in may) continue
+            if (!((r, used) in allowed)) bad(f ": " r " may not include " used " (" part[2] ")")
+            else if (part[2] ~ /_int\.h$/) bad(f ": " part[2] " is for its own room only")
+        }
+        close(f)
+    }
+    exit failed
+}'

@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/rand.h"
-#include "kernels/program.h"
+#include "common/base/rand.h"
+#include "kernels/program/device_table.h"
+#include "kernels/program/program.h"
 #include "tests/harness.h"
 
 enum op_values { VALUES_NORMAL, VALUES_WHOLE };

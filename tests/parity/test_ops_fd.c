@@ -6,8 +6,9 @@
  * is moved by +-h. Models: the loss, over a sample of the elements of every variable. Error of a
  * central difference: h^2 f'''/6 + 1e-16 |f| / h, about 1e-10 at h = 1e-5. Values lie far from the
  * kinks of ReLU and max with respect to h, or the case says how. */
-#include "models/graph_grad.h"
-#include "models/net.h"
+#include "models/graph/graph_grad.h"
+#include "models/zoo/model.h"
+#include "models/zoo/net.h"
 #include "tests/parity/op_case.h"
 
 #define H         1e-5

@@ -16,7 +16,7 @@
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
-#include "common/base.h"
+#include "common/base/base.h"
 
 enum sim_bug {
     SIM_BUG_NONE,

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/job_spec.h"
+#include "common/spec/job_spec.h"
 #include "tests/sim/sim_int.h"
 
 #define LL(x) ((unsigned long long)(x))

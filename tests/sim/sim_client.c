@@ -3,8 +3,8 @@
  * befall the cluster between its start and its healing. */
 #include <string.h>
 
-#include "common/data_order.h"
-#include "common/job_spec.h"
+#include "common/spec/data_order.h"
+#include "common/spec/job_spec.h"
 #include "tests/sim/sim_int.h"
 
 enum fault {

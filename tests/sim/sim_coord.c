@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/job_spec.h"
+#include "common/spec/job_spec.h"
 #include "tests/sim/sim_int.h"
 
 struct answer { /* of the shell's own work: plans and checkpoint folders */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/sim/sim_int.h"
 
 #define CHUNK_BYTES (1u << 20)

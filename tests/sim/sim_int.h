@@ -16,8 +16,8 @@
 
 #include <setjmp.h>
 
-#include "common/clock.h"
-#include "coordinatord/core.h"
+#include "common/base/clock.h"
+#include "coordinatord/core/core.h"
 #include "tests/sim/sim.h"
 
 enum {

@@ -4,7 +4,7 @@
  * way either all or nothing. */
 #include <string.h>
 
-#include "common/job_spec.h"
+#include "common/spec/job_spec.h"
 #include "tests/sim/sim_int.h"
 
 struct sim_rows *sim_rows_of(struct sim_tables *tables, uint64_t job)

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/clock.h"
-#include "common/rpc.h"
+#include "common/base/clock.h"
+#include "common/rpc/rpc.h"
 #include "proto/coord.pb-c.h"
 #include "proto/methods.h"
 #include "tests/harness.h"

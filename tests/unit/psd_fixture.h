@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/limits.h"
-#include "common/loop.h"
-#include "common/rpc.h"
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/loop/loop.h"
+#include "common/rpc/rpc.h"
 #include "proto/fleet.pb-c.h"
 #include "proto/methods.h"
 #include "proto/ps.pb-c.h"
-#include "psd/ps.h"
+#include "psd/shell/ps.h"
 #include "tests/harness.h"
 
 #define WORDS(text) ((char *)(text))

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/rpc.h"
+#include "common/base/clock.h"
+#include "common/rpc/rpc.h"
 #include "proto/coord.pb-c.h"
 #include "proto/fleet.pb-c.h"
 #include "proto/methods.h"

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/ckpt_store.h"
-#include "common/crc32c.h"
-#include "common/file.h"
-#include "common/rand.h"
-#include "common/safetensors.h"
+#include "common/base/crc32c.h"
+#include "common/base/file.h"
+#include "common/base/rand.h"
+#include "common/ckpt/ckpt_store.h"
+#include "common/formats/safetensors.h"
 #include "tests/harness.h"
 
 #define SPEC "{\"name\": \"j\", \"note\": \"\\\"quoted\\\" \xc3\xa9\"}"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What test_golden.c cannot say in files: host-list flags, loading, finding, splitting, sizes. */
-#include "common/cluster_spec.h"
+#include "common/spec/cluster_spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "tests/harness.h"
 
 static struct err err;

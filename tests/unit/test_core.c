@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The core by hand: short stories with one worker and one server. tests/unit/test_sim.c tells the
  * long ones. */
-#include "coordinatord/core.h"
+#include "coordinatord/core/core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "tests/harness.h"
 
 #define MS NS_PER_MS

@@ -3,9 +3,9 @@
  * yet durable. */
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/job_spec.h"
-#include "coordinatord/core.h"
+#include "common/base/clock.h"
+#include "common/spec/job_spec.h"
+#include "coordinatord/core/core.h"
 #include "tests/harness.h"
 
 enum { WORKERS = 4, STEPS = 200000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/crc32c.h"
-#include "common/rand.h"
+#include "common/base/crc32c.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 TEST(the_vectors_of_rfc_3720_come_out)

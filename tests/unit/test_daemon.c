@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/daemon.h"
+#include "common/daemon/daemon.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/data_order.h"
+#include "common/spec/data_order.h"
 
 #include <stdlib.h>
 

@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "kernels/fake/fake_script.h"
-#include "models/model.h"
+#include "models/zoo/model.h"
 #include "tests/harness.h"
-#include "workerd/exec.h"
+#include "workerd/step/exec.h"
 
 static struct err err;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "workerd/exec.h"
+#include "workerd/step/exec.h"
 
 #include <stdlib.h>
 
-#include "common/rand.h"
-#include "models/graph.h"
+#include "common/base/rand.h"
+#include "models/graph/graph.h"
+#include "models/zoo/model.h"
 #include "tests/harness.h"
 
 static struct err err;

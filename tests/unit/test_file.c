@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/crc32c.h"
-#include "common/file.h"
+#include "common/base/crc32c.h"
+#include "common/base/file.h"
 #include "tests/harness.h"
 
 static size_t entries(const char *path)

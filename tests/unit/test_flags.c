@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/flags.h"
+#include "common/daemon/flags.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "common/cluster_spec.h"
-#include "common/job_spec.h"
-#include "common/rand.h"
+#include "common/base/clock.h"
+#include "common/base/rand.h"
+#include "common/spec/cluster_spec.h"
+#include "common/spec/job_spec.h"
 #include "tests/harness.h"
 
 enum { INPUTS_MAX = 512, TEXT_MAX = 1 << 16, PATH_SIZE = 512 };

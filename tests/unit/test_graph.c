@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/graph.h"
+#include "models/graph/graph.h"
+#include "models/zoo/model.h"
 
-#include "models/graph_grad.h"
-#include "models/net.h"
+#include "models/graph/graph_grad.h"
+#include "models/zoo/net.h"
 #include "tests/harness.h"
 
 static struct err err;

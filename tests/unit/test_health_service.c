@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* health_service: Check and Watch as a standard client sees them. */
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "proto/health.pb-c.h"
 #include "proto/health_service.h"
 #include "tests/unit/rpc_fixture.h"

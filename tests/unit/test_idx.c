@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Good files load, and each way in which a file can be wrong is told by file, offset and what was
  * wanted. */
-#include "common/idx.h"
+#include "common/formats/idx.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 enum { COUNT = 5, HEIGHT = 3, WIDTH = 4, DATA = COUNT * HEIGHT * WIDTH, IMAGE_FILE = 16 + DATA };

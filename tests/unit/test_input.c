@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batches are a pure function of data set and record numbers, whatever the source. */
-#include "workerd/input.h"
+#include "workerd/input/input.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/data_order.h"
+#include "common/spec/data_order.h"
 #include "tests/harness.h"
 
 #define FASHION "/usr/share/datasets/fashion-mnist/"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/json.h"
+#include "common/formats/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/json_where.h"
-#include "common/nearest.h"
+#include "common/base/nearest.h"
+#include "common/formats/json_where.h"
 #include "tests/harness.h"
 
 static struct err err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger keeps what it confirmed, as ranges, through restarts, kills and a full disk, and
  * refuses strangers. */
-#include "coordinatord/ledger.h"
+#include "coordinatord/ledger/ledger.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/rand.h"
-#include "coordinatord/ledger_db.h"
+#include "common/base/log.h"
+#include "common/base/rand.h"
+#include "coordinatord/ledger/ledger_db.h"
 #include "tests/harness.h"
 
 /* ---- what the writer thread said ------------------------------------------------------------- */

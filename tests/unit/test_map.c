@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/map.h"
+#include "common/base/map.h"
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 TEST(a_map_agrees_with_a_plain_array_under_random_operations)

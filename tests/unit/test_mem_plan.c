@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/mem_plan.h"
+#include "kernels/program/mem_plan.h"
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 static struct err err;

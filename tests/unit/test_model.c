@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "models/model.h"
+#include "models/zoo/model.h"
 
-#include "models/graph.h"
+#include "models/graph/graph.h"
 #include "tests/harness.h"
 
 static struct graph *build(const char *name, uint64_t channels, uint64_t height, uint64_t width)

@@ -7,9 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/loop.h"
-#include "common/notify.h"
+#include "common/base/clock.h"
+#include "common/daemon/notify.h"
+#include "common/loop/loop.h"
 #include "tests/harness.h"
 
 /* Binds `name` ('@' first: abstract) and puts it into the environment. */

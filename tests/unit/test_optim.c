@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/rand.h"
-#include "psd/lr.h"
-#include "psd/optim.h"
+#include "common/base/rand.h"
+#include "psd/optim/lr.h"
+#include "psd/optim/optim.h"
 #include "tests/harness.h"
 
 enum { COUNT = 1037, STEPS = 50 }; /* no multiple of any register */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The vectors of the partitioners were computed with TensorFlow's formulas (sharded_variable.py).
  */
-#include "coordinatord/plan.h"
+#include "coordinatord/plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 static struct err err;

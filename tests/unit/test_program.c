@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs on devices made for the test: ref or cpu with some slots replaced. */
-#include "kernels/program.h"
+#include "kernels/program/device_table.h"
+#include "kernels/program/program.h"
+#include "models/zoo/model.h"
 
 #include <stdlib.h>
 

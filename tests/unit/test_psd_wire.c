@@ -2,8 +2,8 @@
 /* psd over the wire: what workers and the coordinator see of it. */
 #include <sys/stat.h>
 
-#include "common/ckpt_store.h"
-#include "common/rand.h"
+#include "common/base/rand.h"
+#include "common/ckpt/ckpt_store.h"
 #include "tests/unit/psd_fixture.h"
 
 #define MIB (1ull << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/ranges.h"
+#include "common/base/ranges.h"
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 TEST(ranges_agree_with_a_plain_set_under_random_operations)

@@ -6,8 +6,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "common/limits.h"
-#include "common/rpc_msg.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc_msg.h"
 #include "proto/coord.pb-c.h"
 #include "proto/fleet.pb-c.h"
 #include "proto/methods.h"

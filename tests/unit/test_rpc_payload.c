@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/limits.h"
-#include "common/rpc_msg.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc_msg.h"
 #include "tests/unit/rpc_fixture.h"
 
 #define PAYLOAD_BYTES (5 * LIMIT_CHUNK_BYTES / 2 + 7)

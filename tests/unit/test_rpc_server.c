@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "tests/unit/rpc_fixture.h"
 
 static void on_submit(struct rpc_call *call, const struct rpc_in *request, void *arg)

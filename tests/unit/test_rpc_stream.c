@@ -2,7 +2,7 @@
 /* rpc: the three kinds of streams, their order, bounds, back-pressure and ends. */
 #include <pthread.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "tests/unit/rpc_fixture.h"
 
 /* ---- bidi: Attach, heartbeats up, acks down with the same number ----------------------------- */

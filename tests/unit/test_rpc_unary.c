@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/limits.h"
+#include "common/base/limits.h"
 #include "tests/unit/rpc_fixture.h"
 
 static pthread_t handler_thread;

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/file.h"
-#include "common/safetensors.h"
+#include "common/base/file.h"
+#include "common/formats/safetensors.h"
 #include "tests/harness.h"
 
 static char *in_dir(const char *name)

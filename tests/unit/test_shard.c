@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/clock.h"
-#include "psd/push_gate.h"
-#include "psd/shard.h"
+#include "common/base/clock.h"
+#include "psd/exchange/push_gate.h"
+#include "psd/shard/shard.h"
 #include "tests/harness.h"
 
 #define MIB ((size_t)1 << 20)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans that are right map every element once; plans that are wrong are refused by slice, value and
  * want. */
-#include "workerd/slice_map.h"
+#include "workerd/exchange/slice_map.h"
 
 #include <stdlib.h>
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 static const uint64_t shape_a[] = {10, 3};

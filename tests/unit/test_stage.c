@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stage is bounded, fills ahead on other threads, and says why it was closed. */
-#include "workerd/stage.h"
+#include "workerd/input/stage.h"
 
 #include <stdlib.h>
 #include <uv.h>
 
 #include "tests/harness.h"
-#include "workerd/input.h"
+#include "workerd/input/input.h"
 
 static struct {
     uv_loop_t loop;

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/ckpt_store.h"
-#include "common/rand.h"
-#include "psd/ckpt_read.h"
-#include "psd/ckpt_write.h"
-#include "psd/values.h"
+#include "common/base/rand.h"
+#include "common/ckpt/ckpt_store.h"
+#include "psd/ckpt/ckpt_read.h"
+#include "psd/ckpt/ckpt_write.h"
+#include "psd/shard/values.h"
 #include "tests/harness.h"
 
 #define SPEC(optimizer_)                                                                           \

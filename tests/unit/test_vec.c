@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/vec.h"
+#include "kernels/device/vec.h"
 
-#include "common/rand.h"
+#include "common/base/rand.h"
 #include "tests/harness.h"
 
 enum { MAX_COUNT = 300 };

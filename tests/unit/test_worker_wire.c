@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker in this process, between a scripted coordinator and scripted parameter servers. */
-#include "common/clock.h"
-#include "common/data_order.h"
+#include "common/base/clock.h"
+#include "common/spec/data_order.h"
 #include "tests/unit/worker_rig.h"
-#include "workerd/exec.h"
-#include "workerd/input.h"
+#include "workerd/input/input.h"
+#include "workerd/step/exec.h"
 
 enum { TRAIN = 0, EVAL = 1, DONE = 0, FAILED = 1, RETURNED = 2 };
 

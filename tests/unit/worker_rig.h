@@ -13,15 +13,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/loop.h"
-#include "common/ranges.h"
-#include "common/rpc.h"
-#include "models/model.h"
+#include "common/base/ranges.h"
+#include "common/loop/loop.h"
+#include "common/rpc/rpc.h"
+#include "models/zoo/model.h"
 #include "proto/fleet.pb-c.h"
 #include "proto/methods.h"
 #include "proto/ps.pb-c.h"
 #include "tests/harness.h"
-#include "workerd/worker.h"
+#include "workerd/shell/worker.h"
 
 enum {
     RIG_SERVERS = 2,

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rpc_server: the method table, listening, and the drain.
+ *
+ *   new --add, listen--> new --start--> serving --drain--> draining --last call gone--> drained
+ *
+ * A drain refuses new calls at once, cancels what is left after grace_ms, and is done when gRPC
+ * says that no call is left.
+ */
+#include <errno.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/time.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/limits.h"
+#include "common/rpc/rpc_server_int.h"
+
+#define DEFAULT_GRACE_MS    2000
+#define DEFAULT_PING_MIN_MS 200
+#define ARMED_PER_METHOD    16 /* waiting requests; a burst beyond them queues inside gRPC */
+#define ARMED_UNKNOWN       4
+
+static grpc_arg int_arg(const char *key, int value)
+{
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+static void on_shutdown(struct rpc_op *op, bool ok);
+static void start_drain(struct rpc_ev *ev);
+static void run_drained(struct rpc_ev *ev);
+
+enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_options *options,
+                             struct rpc_server **ret_server, struct err *err)
+{
+    (void)err; /* nothing can fail today; the contract keeps the place */
+    struct rpc_server *server = base_alloc(sizeof(*server));
+    server->env = env;
+    atomic_init(&server->refs, 1);
+    if (options)
+        server->options = *options;
+    if (!server->options.grace_ms)
+        server->options.grace_ms = DEFAULT_GRACE_MS;
+    if (!server->options.ping_min_ms)
+        server->options.ping_min_ms = DEFAULT_PING_MIN_MS;
+    server->drain_ev.run = start_drain;
+    server->shutdown_op.on_complete = on_shutdown;
+    server->drained_ev.run = run_drained;
+
+    grpc_arg list[] = {
+        int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0), /* else a second server steals connections silently */
+        int_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1), /* none: no bombs */
+        int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        int_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, LIMIT_RPC_WINDOW_BYTES),
+        int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LIMIT_RPC_MESSAGE_BYTES),
+        int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LIMIT_RPC_STREAMS),
+        int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, DEFAULT_RPC_HANDSHAKE_MS),
+        /* Our own pings find a peer whose machine is gone; else its streams would never end. */
+        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, DEFAULT_RPC_SERVER_PING_MS),
+        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, DEFAULT_RPC_SERVER_PING_MS),
+        /* Without these a client's keepalive ends in GOAWAY "too_many_pings". */
+        int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
+        int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                (int)server->options.ping_min_ms),
+        int_arg(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0),
+        int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+    };
+    grpc_channel_args args = {ARRAY_SIZE(list), list};
+    server->grpc = grpc_server_create(&args, NULL);
+    grpc_server_register_completion_queue(server->grpc, env->cq, NULL);
+    *ret_server = server;
+    return ERR_OK;
+}
+
+void rpc_server_unref(struct rpc_server *server)
+{
+    if (atomic_fetch_sub_explicit(&server->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(server->methods);
+    free(server->tags);
+    free(server);
+}
+
+void rpc_server_add(struct rpc_server *server, const struct rpc_method *methods, size_t count)
+{
+    ASSERT(!server->is_started);
+    size_t total = server->method_count + count;
+    server->methods = base_realloc(server->methods, total * sizeof(*methods));
+    for (size_t i = 0; i < count; i++) {
+        ASSERT(methods[i].on_call && (methods[i].where == RPC_INLINE || server->env->loop));
+        server->methods[server->method_count + i] = methods[i];
+    }
+    server->method_count = total;
+}
+
+void rpc_server_add_method(struct rpc_server *server, const struct rpc_method *method,
+                           void (*on_call)(struct rpc_call *call, const struct rpc_in *request,
+                                           void *arg),
+                           void *arg)
+{
+    struct rpc_method row = *method;
+    row.on_call = on_call;
+    row.arg = arg;
+    rpc_server_add(server, &row, 1);
+}
+
+const char *rpc_server_service(const struct rpc_server *server, size_t index)
+{
+    for (size_t i = 0; i < server->method_count; i++) {
+        const char *name = server->methods[i].service;
+        bool is_new = true;
+        for (size_t j = 0; j < i && is_new; j++)
+            is_new = strcmp(server->methods[j].service, name) != 0;
+        if (is_new && index-- == 0)
+            return name;
+    }
+    return NULL;
+}
+
+/* gRPC only says "no"; the kernel's reason comes from trying the same address ourselves. */
+static enum err_code explain_listen(const char *address, const char *host, uint16_t port,
+                                    struct err *err)
+{
+    char service[8];
+    snprintf(service, sizeof(service), "%u", port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
+    int status = getaddrinfo(host, service, &hints, &list);
+    if (status != 0)
+        return err_set(err, ERR_INVALID, "listening on %s: %s", address, gai_strerror(status));
+    int errnum = 0;
+    for (struct addrinfo *at = list; at && errnum == 0; at = at->ai_next) {
+        AUTO_FD int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+        int one = 1;
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+            bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0)
+            errnum = errno;
+    }
+    freeaddrinfo(list);
+    if (errnum == EADDRINUSE)
+        return err_set(err, ERR_EXISTS, "listening on %s: the address is in use", address);
+    if (errnum != 0)
+        return err_from_errno(err, errnum, "listening on %s", address);
+    return err_set(err, ERR_IO, "listening on %s: gRPC refused it", address);
+}
+
+enum err_code rpc_server_listen(struct rpc_server *server, const char *address, uint16_t *ret_port,
+                                struct err *err)
+{
+    ASSERT(!server->is_started);
+    char host[LIMIT_ADDRESS_BYTES];
+    uint16_t port;
+    bool is_v6;
+    enum err_code code = rpc_address_split(address, host, sizeof(host), &port, &is_v6, err);
+    if (code != ERR_OK)
+        return code;
+    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
+    int bound = grpc_server_add_http2_port(server->grpc, address, creds);
+    grpc_server_credentials_release(creds);
+    if (bound <= 0)
+        return explain_listen(address, host, port, err);
+    if (ret_port)
+        *ret_port = (uint16_t)bound;
+    return ERR_OK;
+}
+
+void rpc_server_start(struct rpc_server *server)
+{
+    ASSERT(!server->is_started);
+    server->is_started = true;
+    server->tags = base_alloc(MAX(server->method_count, 1) * sizeof(*server->tags));
+    for (size_t i = 0; i < server->method_count; i++) {
+        const struct rpc_method *method = &server->methods[i];
+        char path[2 * LIMIT_NAME_BYTES];
+        snprintf(path, sizeof(path), "/%s/%s", method->service, method->name);
+        bool has_request = method->kind == RPC_UNARY || method->kind == RPC_SERVER_STREAM;
+        server->tags[i] = grpc_server_register_method(
+            server->grpc, path, NULL,
+            has_request ? GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER : GRPC_SRM_PAYLOAD_NONE, 0);
+        ASSERT(server->tags[i]); /* NULL: twice in the table */
+    }
+    grpc_server_start(server->grpc);
+    for (size_t i = 0; i < server->method_count; i++)
+        for (int n = 0; n < ARMED_PER_METHOD; n++)
+            rpc_call_arm(server, i);
+    for (int n = 0; n < ARMED_UNKNOWN; n++)
+        rpc_unknown_arm(server);
+}
+
+/* ---- draining -------------------------------------------------------------------------------- */
+void rpc_server_drain(struct rpc_server *server, void (*on_done)(void *arg), void *arg)
+{
+    ASSERT(server->is_started && !server->has_drain);
+    server->has_drain = true;
+    server->on_done = on_done;
+    server->arg = arg;
+    rpc_ev_post(server->env, RPC_INLINE, &server->drain_ev);
+}
+
+/* io thread */
+static void start_drain(struct rpc_ev *ev)
+{
+    struct rpc_server *server = CONTAINER_OF(ev, struct rpc_server, drain_ev);
+    struct rpc_env *env = server->env;
+    server->grace_end = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                     gpr_time_from_millis(server->options.grace_ms, GPR_TIMESPAN));
+    server->next_draining = env->draining;
+    env->draining = server;
+    rpc_tag_release(&server->shutdown_op);
+    grpc_server_shutdown_and_notify(server->grpc, env->cq, &server->shutdown_op);
+}
+
+gpr_timespec rpc_servers_check_grace(struct rpc_env *env)
+{
+    gpr_timespec next = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    if (!env->draining)
+        return next;
+    gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+    for (struct rpc_server *server = env->draining; server; server = server->next_draining) {
+        if (server->is_grace_over)
+            continue;
+        if (gpr_time_cmp(now, server->grace_end) >= 0) {
+            server->is_grace_over = true;
+            grpc_server_cancel_all_calls(server->grpc);
+        } else if (gpr_time_cmp(server->grace_end, next) < 0) {
+            next = server->grace_end;
+        }
+    }
+    return next;
+}
+
+static void on_shutdown(struct rpc_op *op, bool ok)
+{
+    (void)ok;
+    struct rpc_server *server = CONTAINER_OF(op, struct rpc_server, shutdown_op);
+    struct rpc_server **at = &server->env->draining;
+    while (*at != server)
+        at = &(*at)->next_draining;
+    *at = server->next_draining;
+    rpc_ev_deliver(server->env, server->env->loop ? RPC_ON_LOOP : RPC_INLINE, &server->drained_ev);
+}
+
+static void run_drained(struct rpc_ev *ev)
+{
+    struct rpc_server *server = CONTAINER_OF(ev, struct rpc_server, drained_ev);
+    atomic_store(&server->is_drained, true);
+    if (server->on_done)
+        server->on_done(server->arg);
+}
+
+struct quick_stop { /* of a server that never started: nothing to wait for but gRPC's word */
+    struct rpc_op op;
+    pthread_mutex_t lock; /* guards is_done */
+    pthread_cond_t done;
+    bool is_done;
+};
+
+static void on_quick_stop(struct rpc_op *op, bool ok)
+{
+    (void)ok;
+    struct quick_stop *stop = CONTAINER_OF(op, struct quick_stop, op);
+    pthread_mutex_lock(&stop->lock);
+    stop->is_done = true;
+    pthread_cond_signal(&stop->done);
+    pthread_mutex_unlock(&stop->lock);
+}
+
+void rpc_server_free(struct rpc_server *server)
+{
+    if (!server)
+        return;
+    if (!server->is_started) {
+        struct quick_stop stop = {.op.on_complete = on_quick_stop,
+                                  .lock = PTHREAD_MUTEX_INITIALIZER,
+                                  .done = PTHREAD_COND_INITIALIZER};
+        rpc_tag_release(&stop.op);
+        grpc_server_shutdown_and_notify(server->grpc, server->env->cq, &stop.op);
+        pthread_mutex_lock(&stop.lock);
+        while (!stop.is_done)
+            pthread_cond_wait(&stop.done, &stop.lock);
+        pthread_mutex_unlock(&stop.lock);
+    } else {
+        ASSERT(atomic_load(&server->is_drained));
+    }
+    grpc_server_destroy(TAKE(server->grpc));
+    rpc_server_unref(server);
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* core_member: who is attached. A member is a name; behind it is one process (incarnation) at a
+ * time.
+ *
+ *            hello (new name)           connection gone              lease over
+ *   (none) ------------------> ATTACHED --------------> SILENT ------------------> LOST
+ *                                 ^  ^------- hello, same incarnation -/             |
+ *                                 |---------- hello, new incarnation ---------------/
+ *   ATTACHED --leaving--> LEFT --hello, new incarnation--> ATTACHED
+ *
+ * A worker that was LOST and comes back as the same incarnation is told to drop everything and to
+ * rejoin: its steps were given to others and its session is fenced. A server that was LOST and
+ * comes back as the same incarnation is welcome: it still has its variables, and pushes are
+ * exactly-once by their marks.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinatord/core/core_int.h"
+
+#define FORGET_NS (3600 * NS_PER_S) /* how long the list of members shows a worker that is gone */
+
+#define LEASE_OVER "the lease was over and the steps were given to others; rejoin"
+
+struct member *core_member_of_conn(struct core *core, uint64_t conn)
+{
+    return map_get(&core->by_conn, conn);
+}
+
+struct member *core_member_of_session(struct core *core, uint64_t session)
+{
+    return map_get(&core->by_session, session);
+}
+
+struct member *core_member_named(struct core *core, enum core_role role, const char *name)
+{
+    for (size_t i = 0; i < core->member_count; i++)
+        if (core->members[i]->role == role && strcmp(core->members[i]->name, name) == 0)
+            return core->members[i];
+    return NULL;
+}
+
+bool core_member_is_here(const struct member *member)
+{
+    return member->state == MEMBER_ATTACHED || member->state == MEMBER_SILENT;
+}
+
+void core_member_free(struct member *member)
+{
+    free(member->name);
+    free(member->address);
+    free(member->flight);
+    free(member->opened);
+    free(member->acks);
+    free(member);
+}
+
+/* ---- tickets in flight ----------------------------------------------------------------------- */
+
+static bool ref_equal(const struct core_step_ref *a, const struct core_step_ref *b)
+{
+    return a->step == b->step && a->attempt == b->attempt && a->job == b->job && a->kind == b->kind;
+}
+
+struct in_flight *core_flight_find(struct member *worker, const struct core_step_ref *ref)
+{
+    for (size_t i = 0; i < worker->flight_count; i++) {
+        struct in_flight *flight = &worker->flight[worker->flight_head + i];
+        if (ref_equal(&flight->ref, ref))
+            return flight;
+    }
+    return NULL;
+}
+
+void core_flight_push(struct member *worker, const struct in_flight *flight)
+{
+    if (worker->flight_head + worker->flight_count == worker->flight_capacity) {
+        if (worker->flight_head) {
+            memmove(worker->flight, worker->flight + worker->flight_head,
+                    worker->flight_count * sizeof(*flight));
+            worker->flight_head = 0;
+        }
+        if (worker->flight_count * 2 > worker->flight_capacity || worker->flight_capacity == 0) {
+            worker->flight_capacity = MAX(worker->flight_capacity * 2, (size_t)32);
+            worker->flight =
+                base_realloc(worker->flight, worker->flight_capacity * sizeof(*flight));
+        }
+    }
+    worker->flight[worker->flight_head + worker->flight_count++] = *flight;
+}
+
+void core_flight_remove(struct member *worker, struct in_flight *flight)
+{
+    size_t at = (size_t)(flight - worker->flight);
+    ASSERT(at >= worker->flight_head && at < worker->flight_head + worker->flight_count);
+    if (at == worker->flight_head) {
+        worker->flight_head++;
+    } else {
+        size_t after = worker->flight_head + worker->flight_count - at - 1;
+        memmove(flight, flight + 1, after * sizeof(*flight));
+    }
+    if (--worker->flight_count == 0)
+        worker->flight_head = 0;
+}
+
+/* ---- attaching ------------------------------------------------------------------------------- */
+
+static void goodbye(struct core *core, uint64_t conn, enum err_code code, const char *text)
+{
+    struct core_act *act = core_act_add(core, CORE_ACT_GOODBYE);
+    act->conn = conn;
+    act->code = code;
+    act->text = core_arena_text(core, "%s", text);
+}
+
+static void hang_up(struct core *core, uint64_t conn)
+{
+    core_act_add(core, CORE_ACT_HANGUP)->conn = conn;
+}
+
+static void detach(struct core *core, struct member *member)
+{
+    if (member->conn != CORE_NO_CONN)
+        map_remove(&core->by_conn, member->conn);
+    member->conn = CORE_NO_CONN;
+}
+
+/* The process behind the member is gone, or counts as gone. */
+static void lose(struct core *core, struct member *member, enum member_state state, const char *why)
+{
+    bool was_here = core_member_is_here(member);
+    detach(core, member);
+    member->state = state;
+    if (!was_here)
+        return;
+    if (member->role == CORE_WORKER) {
+        size_t held = member->flight_count;
+        core_sched_worker_gone(core, member, state == MEMBER_LOST ? BLAME_DEATH : BLAME_NONE);
+        if (state == MEMBER_LOST)
+            for (size_t i = 0; i < core->member_count; i++)
+                if (core->members[i]->role == CORE_SERVER && core_member_is_here(core->members[i]))
+                    core_order_add(core, ORDER_FENCE, core->members[i], NULL, member->session, 0);
+        core_notice(core, NULL, "%s at %s is %s (%s); %zu tickets go back", member->name,
+                    member->address, state == MEMBER_LEFT ? "gone" : "lost", why, held);
+    } else {
+        core_notice(core, NULL, "%s at %s is %s (%s)", member->name, member->address,
+                    state == MEMBER_LEFT ? "gone" : "lost", why);
+        core_job_server_lost(core, member); /* first: its jobs wait for it, whatever it was asked */
+        core_order_fail_server(core, member, ERR_UNAVAILABLE, "the server was lost");
+    }
+    core->is_fill_due = true;
+}
+
+static struct member *add_member(struct core *core, const struct core_hello *hello)
+{
+    struct member *member = base_alloc(sizeof(*member));
+    member->role = hello->role;
+    member->name = base_strdup(hello->name);
+    member->address = base_strdup("");
+    member->state = MEMBER_LOST;
+    core->members = base_realloc(core->members, (core->member_count + 1) * sizeof(*core->members));
+    core->members[core->member_count++] = member;
+    return member;
+}
+
+static void begin_session(struct core *core, struct member *member, const struct core_hello *hello)
+{
+    if (member->session)
+        map_remove(&core->by_session, member->session);
+    member->session = ++core->next_session;
+    map_put(&core->by_session, member->session, member);
+    member->incarnation = hello->incarnation;
+    member->ack_count = 0;
+    member->credit = LIMIT_CREDIT_MIN + 1;
+    member->rate = 0;
+    member->rate_ns = core->now_ns;
+    member->rate_done = 0;
+    member->is_leaving = false;
+    member->is_alone = false;
+    member->hold_until_ns = 0;
+    member->held_bytes = 0;
+    ASSERT(member->flight_count == 0);
+}
+
+static bool is_among(const struct core_step_ref *refs, size_t count,
+                     const struct core_step_ref *ref)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ref_equal(&refs[i], ref))
+            return true;
+    return false;
+}
+
+static bool is_reported(const struct core_hello *hello, const struct core_step_ref *ref)
+{
+    for (size_t i = 0; i < hello->report_count; i++)
+        if (ref_equal(&hello->reports[i].ref, ref))
+            return true;
+    return false;
+}
+
+/* What the worker says it holds against what we think: lost on the way down goes back, unknown to
+ * us is adopted (after a restart) or revoked (given to somebody else since). */
+static void match_held(struct core *core, struct member *worker, const struct core_hello *hello)
+{
+    for (size_t i = worker->flight_count; i-- > 0;) {
+        struct in_flight flight = worker->flight[worker->flight_head + i];
+        if (is_among(hello->held, hello->held_count, &flight.ref) ||
+            is_reported(hello, &flight.ref))
+            continue;
+        core_flight_remove(worker, &worker->flight[worker->flight_head + i]);
+        struct job *job = core_job_of(core, flight.ref.job);
+        if (job)
+            core_sched_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
+    }
+    struct core_step_ref *revoked = core_arena(core, (hello->held_count + 1) * sizeof(*revoked));
+    size_t revoked_count = 0;
+    for (size_t i = 0; i < hello->held_count; i++)
+        if (!core_flight_find(worker, &hello->held[i]) &&
+            !core_sched_adopt(core, worker, &hello->held[i]))
+            revoked[revoked_count++] = hello->held[i];
+    if (revoked_count) {
+        struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);
+        act->conn = worker->conn;
+        act->refs = revoked;
+        act->count = revoked_count;
+    }
+}
+
+static void resend_orders(struct core *core, struct member *server)
+{
+    for (struct order *order = core->orders; order; order = order->next)
+        if (order->server == server)
+            core_order_send(core, order);
+}
+
+static void forget(struct core *core, size_t at)
+{
+    struct member *member = core->members[at];
+    ASSERT(!core_member_is_here(member) && member->flight_count == 0);
+    map_remove(&core->by_session, member->session);
+    core_member_free(member);
+    memmove(core->members + at, core->members + at + 1,
+            (--core->member_count - at) * sizeof(struct member *));
+}
+
+/* Workers come under ever new names (pods, spot machines): the one that was heard of longest ago makes room. */
+static bool make_room(struct core *core)
+{
+    size_t oldest = core->member_count;
+    for (size_t i = 0; i < core->member_count; i++) {
+        const struct member *member = core->members[i];
+        if (member->role == CORE_WORKER && !core_member_is_here(member) &&
+            (oldest == core->member_count || member->heard_ns < core->members[oldest]->heard_ns))
+            oldest = i;
+    }
+    if (oldest == core->member_count)
+        return false;
+    forget(core, oldest);
+    return true;
+}
+
+void core_member_hello(struct core *core, uint64_t conn, const struct core_hello *hello)
+{
+    if (core_member_of_conn(core, conn)) {
+        goodbye(core, conn, ERR_INVALID, "a second hello on one stream");
+        return;
+    }
+    struct member *member = core_member_named(core, hello->role, hello->name);
+    size_t same_role = 0;
+    for (size_t i = 0; i < core->member_count; i++)
+        same_role += core->members[i]->role == hello->role;
+    size_t limit = hello->role == CORE_SERVER ? LIMIT_SERVERS : LIMIT_WORKERS;
+    if (!member && same_role >= limit && (hello->role == CORE_SERVER || !make_room(core))) {
+        goodbye(core, conn, ERR_FULL,
+                core_arena_text(core, "%zu members of this role are known, want at most %zu",
+                                same_role, limit));
+        return;
+    }
+    bool is_new = !member;
+    if (is_new)
+        member = add_member(core, hello);
+    bool is_same = !is_new && member->incarnation == hello->incarnation;
+    if (!is_new && hello->incarnation < member->incarnation) {
+        goodbye(
+            core, conn, ERR_EXISTS,
+            core_arena_text(core, "%s is a newer process at %s", member->name, member->address));
+        return;
+    }
+    if (is_same && !core_member_is_here(member) && member->role == CORE_WORKER) {
+        goodbye(core, conn, ERR_STALE, LEASE_OVER);
+        return;
+    }
+    if (!is_new && !is_same) {
+        if (member->state == MEMBER_ATTACHED)
+            goodbye(core, member->conn, ERR_EXISTS,
+                    core_arena_text(core, "%s is now a newer process at %s", member->name,
+                                    hello->address));
+        lose(core, member, MEMBER_LOST, "a new process came in its place");
+    } else if (is_same && member->state == MEMBER_ATTACHED) {
+        hang_up(core, member->conn); /* the same process attached again */
+    }
+    detach(core, member);
+    if (!is_same)
+        begin_session(core, member, hello);
+    free(member->address);
+    member->address = base_strdup(hello->address);
+    member->memory_bytes = hello->memory_bytes;
+    member->shard_count = hello->shard_count;
+    member->state = MEMBER_ATTACHED;
+    member->conn = conn;
+    member->heard_ns = core->now_ns;
+    member->is_stuck = false;
+    member->opened_count = 0; /* what was said on the last stream may not have arrived */
+    map_put(&core->by_conn, conn, member);
+    core_arm(core, core->now_ns + core->config.lease_ms * NS_PER_MS);
+
+    struct core_act *act = core_act_add(core, CORE_ACT_WELCOME);
+    act->conn = conn;
+    act->session = member->session;
+    if (member->role == CORE_WORKER) {
+        match_held(core, member, hello);
+        for (size_t i = 0; i < hello->report_count; i++)
+            core_sched_report(core, member, &hello->reports[i]);
+    } else {
+        resend_orders(core, member);
+        core_job_server_here(core, member, hello);
+    }
+    core->is_fill_due = true;
+}
+
+void core_member_conn_lost(struct core *core, uint64_t conn)
+{
+    struct member *member = core_member_of_conn(core, conn);
+    if (!member)
+        return;
+    detach(core, member);
+    if (member->is_leaving)
+        lose(core, member, MEMBER_LEFT, "it left");
+    else if (member->state == MEMBER_ATTACHED)
+        member->state = MEMBER_SILENT; /* until its lease is over */
+}
+
+void core_member_heartbeat(struct core *core, struct member *member,
+                           const struct core_shard_state *shards, size_t count)
+{
+    member->heard_ns = core->now_ns;
+    if (member->role != CORE_SERVER)
+        return;
+    member->held_bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        member->held_bytes += shards[i].bytes;
+        struct job *job = core_job_of(core, shards[i].job);
+        if (!job || !core_job_is_active(job) || shards[i].generation != job->generation)
+            continue;
+        for (size_t s = 0; s < job->server_count; s++)
+            if (job->servers[s].is_created && strcmp(job->servers[s].name, member->name) == 0)
+                core_audit_shard(job, s, &shards[i]);
+    }
+}
+
+void core_member_leaving(struct core *core, struct member *member, const struct core_step_ref *refs,
+                         size_t count)
+{
+    member->heard_ns = core->now_ns;
+    member->is_leaving = true;
+    if (member->role != CORE_WORKER)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        struct in_flight *found = core_flight_find(member, &refs[i]);
+        if (!found)
+            continue;
+        struct in_flight flight = *found;
+        core_flight_remove(member, found);
+        struct job *job = core_job_of(core, flight.ref.job);
+        if (job)
+            core_sched_give_back(core, job, &flight.ref, flight.generation, false, member->name);
+    }
+    core->is_fill_due = true;
+}
+
+void core_member_check(struct core *core)
+{
+    uint64_t lease_ns = core->config.lease_ms * NS_PER_MS;
+    for (size_t i = 0; i < core->member_count; i++) {
+        struct member *member = core->members[i];
+        if (!core_member_is_here(member)) {
+            if (member->role == CORE_WORKER && core->now_ns >= member->heard_ns + FORGET_NS)
+                forget(core, i--);
+            continue;
+        }
+        uint64_t due_ns = member->heard_ns + lease_ns;
+        if (core->now_ns >= due_ns) {
+            /* Its stream may be whole (it was frozen) and has to end, or it would never know. */
+            if (member->conn != CORE_NO_CONN && member->role == CORE_WORKER)
+                goodbye(core, member->conn, ERR_STALE, LEASE_OVER);
+            else if (member->conn != CORE_NO_CONN)
+                hang_up(core, member->conn);
+            lose(core, member, MEMBER_LOST, "silent past its lease");
+            continue;
+        }
+        core_arm(core, due_ns);
+        if (member->hold_until_ns > core->now_ns)
+            core_arm(core, member->hold_until_ns);
+        if (member->role != CORE_WORKER || !member->flight_count || member->is_stuck)
+            continue;
+        const struct in_flight *oldest = &member->flight[member->flight_head];
+        due_ns = oldest->sent_ns + oldest->deadline_ms * NS_PER_MS + lease_ns;
+        if (core->now_ns < due_ns) {
+            core_arm(core, due_ns);
+            continue;
+        }
+        core_notice(core, core_job_of(core, oldest->ref.job),
+                    "%s did not finish step %llu within %u ms; its %zu tickets go back",
+                    member->name, (unsigned long long)oldest->ref.step, oldest->deadline_ms,
+                    member->flight_count);
+        member->is_stuck = true;
+        struct core_step_ref *refs = core_arena(core, member->flight_count * sizeof(*refs));
+        size_t count = member->flight_count;
+        for (size_t f = 0; f < count; f++)
+            refs[f] = member->flight[member->flight_head + f].ref;
+        core_sched_worker_gone(core, member, BLAME_OLDEST);
+        if (member->conn != CORE_NO_CONN) {
+            struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);
+            act->conn = member->conn;
+            act->refs = refs;
+            act->count = count;
+        }
+    }
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* core_view: looking in, for status, watch and cluster. Nothing here changes what the core will do.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinatord/core/core_int.h"
+
+const char *core_phase_name(enum phase phase)
+{
+    switch (phase) {
+    case PHASE_QUEUED:
+        return "queued";
+    case PHASE_LOOKING:
+        return "looking";
+    case PHASE_PLANNING:
+        return "planning";
+    case PHASE_PLACING:
+        return "placing";
+    case PHASE_TRAINING:
+        return "training";
+    case PHASE_FINISHING:
+        return "finishing";
+    case PHASE_RECOVERING:
+        return "recovering";
+    case PHASE_WAITING:
+        return "waiting";
+    case PHASE_ENDED:
+        return "ended";
+    }
+    return "unknown";
+}
+
+static void fill_rates(const struct core *core, const struct job *job, uint64_t now_ns,
+                       struct core_job_view *view)
+{
+    uint64_t end_ns = job->phase == PHASE_ENDED ? job->end_ns : now_ns;
+    view->elapsed_s = end_ns > job->begin_ns ? (double)(end_ns - job->begin_ns) * 1e-9 : 0;
+    if (job->phase == PHASE_ENDED ||
+        job->phase == PHASE_FINISHING) { /* over the whole run of this process */
+        if (view->elapsed_s > 0 && core->is_started) {
+            view->steps_per_second = (double)job->acked_here / view->elapsed_s;
+            view->images_per_second = (double)job->images_here / view->elapsed_s;
+        }
+        return;
+    }
+    if (job->phase != PHASE_TRAINING)
+        return;
+    uint64_t steps = 0;
+    uint64_t images = 0;
+    for (size_t i = 0; i < RATE_SLOTS; i++) {
+        steps += job->slot_steps[i];
+        images += job->slot_images[i];
+    }
+    double span = (double)(now_ns - job->slot_ns) * 1e-9 + RATE_SLOTS - 1;
+    double since = (double)(now_ns - job->phase_ns) * 1e-9;
+    span = MIN(span, since);
+    if (span > 0.05) {
+        view->steps_per_second = (double)steps / span;
+        view->images_per_second = (double)images / span;
+    }
+}
+
+static void fill_servers(struct core *core, const struct job *job, struct core_job_view *view)
+{
+    core->view_servers =
+        base_realloc(core->view_servers, (job->server_count + 1) * sizeof(*core->view_servers));
+    for (size_t i = 0; i < job->server_count; i++) {
+        const struct member *member = core_member_named(core, CORE_SERVER, job->servers[i].name);
+        core->view_servers[i] = (struct core_server_ref){
+            .conn = member ? member->conn : CORE_NO_CONN,
+            .name = job->servers[i].name,
+            .address = job->servers[i].address,
+            .shard_count = job->servers[i].shard_count,
+            .memory_bytes = member ? member->memory_bytes : 0,
+        };
+    }
+    view->servers = core->view_servers;
+    view->server_count = job->server_count;
+    core->view_shards =
+        base_realloc(core->view_shards, (job->shard_count + 1) * sizeof(*core->view_shards));
+    view->duplicates_refused = job->final_duplicates;
+    for (size_t i = 0; i < job->shard_count; i++) {
+        const struct shard_view *shard = &job->shards[i];
+        core->view_shards[i] = (struct core_shard_view){job->servers[shard->server_index].name,
+                                                        shard->shard, shard->applied, shard->bytes};
+        view->duplicates_refused += shard->duplicates;
+    }
+    view->shards = core->view_shards;
+    view->shard_count = job->shard_count;
+}
+
+/* Of the last step before which nothing is missing. */
+static uint32_t last_epoch(const struct job *job)
+{
+    uint64_t low = ranges_watermark(&job->finished);
+    return low ? (uint32_t)((low - 1) / job->steps_per_epoch) : 0;
+}
+
+bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
+                   struct core_job_view *ret_view)
+{
+    const struct job *job = core_job_of(core, number);
+    if (!job)
+        return false;
+    bool is_held = core->is_stuck && job->state == CORE_JOB_RUNNING;
+    *ret_view = (struct core_job_view){
+        .job = job->number,
+        .name = job->name,
+        .spec = job->spec,
+        .spec_json = job->spec_json,
+        .is_resume = job->is_resume,
+        .state = is_held ? CORE_JOB_PAUSED : job->state,
+        .phase = core_phase_name(job->phase),
+        .reason = is_held ? core->stuck_text : job->reason,
+        .generation = job->generation,
+        .first_ckpt = core_job_first_ckpt(job),
+        .steps_total = job->steps_total,
+        .steps_per_epoch = job->steps_per_epoch,
+        .issued = ranges_total(&job->issued),
+        .acknowledged = job->acked_count,
+        .reissued = job->reissued,
+        .abandoned = job->abandoned_count,
+        .lost = job->lost,
+        .repeated = job->repeated,
+        .is_accounting_final = job->is_accounting_final,
+        .evals = job->evals,
+        .eval_count = job->eval_count,
+        .ckpts = job->ckpts,
+        .ckpt_count = job->ckpt_count,
+        .abandoned_steps = job->abandoned_list,
+        .abandoned_count = job->abandoned_count,
+        .notices = (const char *const *)job->notices,
+        .notice_count = job->notice_count,
+        .loss = job->loss,
+        .staleness = job->staleness,
+        .epoch = job->phase == PHASE_ENDED ? last_epoch(job) : job->epoch,
+        .submitted_ms = job->submitted_ms,
+        .acked = &job->acked,
+        .abandoned_set = &job->abandoned,
+        .ckpt_acked = &job->ckpt.acked,
+    };
+    if (!core->is_started || job->phase == PHASE_ENDED)
+        ret_view->issued = MAX(ret_view->issued, ret_view->acknowledged + ret_view->abandoned);
+    for (size_t i = 0; i < core->member_count; i++) {
+        const struct member *worker = core->members[i];
+        for (size_t f = 0; f < worker->flight_count; f++) {
+            if (worker->flight[worker->flight_head + f].ref.job == number) {
+                ret_view->worker_count++;
+                break;
+            }
+        }
+    }
+    fill_servers(core, job, ret_view);
+    fill_rates(core, job, now_ns, ret_view);
+    return true;
+}
+
+size_t core_job_list(const struct core *core, uint64_t *ret_jobs, size_t max)
+{
+    for (size_t i = 0; i < core->job_count && i < max; i++)
+        ret_jobs[i] = core->jobs[i]->number;
+    return core->job_count;
+}
+
+uint64_t core_job_find(const struct core *core, const char *name_or_number)
+{
+    for (size_t i = core->job_count; i-- > 0;)
+        if (strcmp(core->jobs[i]->name, name_or_number) == 0)
+            return core->jobs[i]->number;
+    char *end = NULL;
+    unsigned long long number = strtoull(name_or_number, &end, 10);
+    return *name_or_number && !*end && core_job_of(core, number) ? number : 0;
+}
+
+size_t core_member_count(const struct core *core)
+{
+    return core->member_count;
+}
+
+bool core_member_view(const struct core *core, uint64_t now_ns, size_t member_index,
+                      struct core_member_view *ret_view)
+{
+    static const char *const states[] = {[MEMBER_ATTACHED] = "attached",
+                                         [MEMBER_SILENT] = "silent",
+                                         [MEMBER_LOST] = "lost",
+                                         [MEMBER_LEFT] = "left"};
+    if (member_index >= core->member_count)
+        return false;
+    const struct member *member = core->members[member_index];
+    *ret_view = (struct core_member_view){
+        .name = member->name,
+        .address = member->address,
+        .role = member->role,
+        .state = states[member->state],
+        .conn = member->conn,
+        .incarnation = member->incarnation,
+        .session = member->session,
+        .memory_bytes = member->memory_bytes,
+        .in_flight = (uint32_t)member->flight_count,
+        .steps_done = member->steps_done,
+        .silent_ns = now_ns > member->heard_ns ? now_ns - member->heard_ns : 0,
+        .held_bytes = member->held_bytes,
+        .shard_count = member->shard_count,
+    };
+    return true;
+}
