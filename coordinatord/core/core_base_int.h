@@ -80,6 +80,7 @@ void core_suspicion_clear(struct suspicion *suspicion);
 /* Servers that hold slices of the job. */
 size_t core_job_holders(const struct job *job);
 uint64_t core_job_first_ckpt(const struct job *job);
+struct rule_steps core_job_rule_steps(const struct job *job);
 const char *core_phase_name(enum phase phase);
 
 #endif

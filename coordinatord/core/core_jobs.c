@@ -93,6 +93,7 @@ struct job *core_job_new(struct core *core, uint64_t number, const char *name,
     job->reason = base_strdup("");
     job->ckpt.published_step = UINT64_MAX;
     map_init(&job->steps.troubles);
+    job->rule = rule_of(take_spec->consistency);
     init_order(job);
     core->jobs = base_realloc(core->jobs, (core->job_count + 1) * sizeof(struct job *));
     core->jobs[core->job_count++] = job;
@@ -197,6 +198,12 @@ void core_job_free(struct job *job)
     free(job->spec_json);
     job_spec_free(job->spec);
     free(job);
+}
+
+/* What the job's rule is asked with. */
+struct rule_steps core_job_rule_steps(const struct job *job)
+{
+    return (struct rule_steps){&job->steps.issued, &job->steps.finished, job->order.window_batches};
 }
 
 /* ---- past ------------------------------------------------------------------------------------ */

@@ -23,6 +23,9 @@ static void done(struct core *core, struct member *worker, struct job *job,
         core_ack_add(worker, &report->ref);
         return;
     }
+    struct rule_steps steps = core_job_rule_steps(job);
+    if (!job->rule->is_complete(&steps, step))
+        return; /* its worker keeps the report */
     if (!ranges_add(&job->steps.finished, step)) {
         core_ack_pend(core, &ack); /* somebody else's report of it is on its way to the disk */
         return;

@@ -46,6 +46,8 @@ static struct core_ticket make_ticket(struct core *core, struct job *job, enum c
     } else {
         ticket.epoch = (uint32_t)(number / job->steps_per_epoch);
         ticket.batch = number % job->steps_per_epoch;
+        struct rule_steps steps = core_job_rule_steps(job);
+        ticket.pin = job->rule->version(&steps, number);
         if (!ranges_add(&job->steps.issued, number))
             job->steps.reissued++;
     }

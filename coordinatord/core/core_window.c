@@ -33,18 +33,29 @@ void core_window_begin(struct job *job)
     job->steps.lease_count = 0;
 }
 
-/* Removes exhausted leases on the way; *ret_step is a step not issued before. */
-static bool lease_take(struct job *job, size_t at, uint64_t *ret_step)
+static bool may_issue(const struct job *job, uint64_t step)
+{
+    struct rule_steps steps = core_job_rule_steps(job);
+    return job->rule->may_issue(&steps, step);
+}
+
+enum take { TAKE_STEP, TAKE_EXHAUSTED, TAKE_HELD };
+
+/* Removes exhausted leases on the way; *ret_step is a step not issued before. HELD: it may not leave
+ * yet by the job's rule, and stays. */
+static enum take lease_take(struct job *job, size_t at, uint64_t *ret_step)
 {
     struct lease *lease = &job->steps.leases[at];
     uint64_t step = ranges_next_missing(&job->steps.issued, lease->next);
-    if (step < lease->end) {
-        lease->next = step + 1;
-        *ret_step = step;
-        return true;
+    if (step >= lease->end) {
+        *lease = job->steps.leases[--job->steps.lease_count];
+        return TAKE_EXHAUSTED;
     }
-    *lease = job->steps.leases[--job->steps.lease_count];
-    return false;
+    if (!may_issue(job, step))
+        return TAKE_HELD;
+    lease->next = step + 1;
+    *ret_step = step;
+    return TAKE_STEP;
 }
 
 static bool lease_next_window(struct job *job, uint64_t owner)
@@ -70,7 +81,7 @@ static bool lease_next_window(struct job *job, uint64_t owner)
 }
 
 /* Own window, then a free one, then a new one, then from whoever has most left. */
-static bool pick_from_windows(struct job *job, uint64_t session, uint64_t *ret_step)
+static enum take pick_from_windows(struct job *job, uint64_t session, uint64_t *ret_step)
 {
     for (;;) {
         size_t best = job->steps.lease_count;
@@ -94,9 +105,10 @@ static bool pick_from_windows(struct job *job, uint64_t session, uint64_t *ret_s
             }
         }
         if (best == job->steps.lease_count)
-            return false;
-        if (lease_take(job, best, ret_step))
-            return true;
+            return TAKE_EXHAUSTED;
+        enum take take = lease_take(job, best, ret_step);
+        if (take != TAKE_EXHAUSTED)
+            return take;
     }
 }
 
@@ -120,7 +132,8 @@ static bool pick_again(struct job *job, uint64_t *ret_step)
     for (size_t i = 0; i < job->steps.again.count; i++) {
         for (uint64_t step = job->steps.again.items[i].first;
              step <= job->steps.again.items[i].last; step++) {
-            if (core_suspect_has(job, CORE_TRAIN, step) || ranges_has(&job->steps.finished, step))
+            if (core_suspect_has(job, CORE_TRAIN, step) || ranges_has(&job->steps.finished, step) ||
+                !may_issue(job, step))
                 continue;
             ranges_remove_range(&job->steps.again, step, step);
             *ret_step = step;
@@ -135,8 +148,9 @@ bool core_window_pick(struct job *job, uint64_t session, uint64_t *ret_step)
     if (pick_again(job, ret_step))
         return true;
     do {
-        if (pick_from_windows(job, session, ret_step))
-            return true;
+        enum take take = pick_from_windows(job, session, ret_step);
+        if (take != TAKE_EXHAUSTED)
+            return take == TAKE_STEP;
     } while (next_epoch(job));
     return false;
 }

@@ -8,6 +8,7 @@
 #include "common/base/map.h"
 #include "common/spec/data_order.h"
 #include "coordinatord/core/core.h"
+#include "coordinatord/rule/rule.h"
 
 #define RATE_SLOTS 8
 
@@ -212,6 +213,7 @@ struct job {
     uint64_t submitted_ms;
     uint64_t records;
     uint64_t eval_records;
+    const struct rule *rule;
     struct data_order order;
     uint64_t steps_per_epoch;
     uint64_t steps_total;
