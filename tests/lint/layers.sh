@@ -27,7 +27,8 @@ kernels/cpu         common/base models/graph kernels/device
 kernels/fake        common/base models/graph kernels/device
 kernels/ref         common/base models/graph kernels/device
 kernels/program     common/base models/graph kernels/device kernels/cpu kernels/fake kernels/ref
-coordinatord/core   common/base common/spec
+coordinatord/rule   common/base common/spec
+coordinatord/core   common/base common/spec coordinatord/rule
 coordinatord/ledger common/base common/loop common/spec coordinatord/core
 coordinatord/plan   common/base common/spec models proto
 coordinatord/shell  common models proto coordinatord/core coordinatord/ledger coordinatord/plan
