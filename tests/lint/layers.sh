@@ -36,8 +36,8 @@ coordinatord        common coordinatord/shell
 psd/optim           common/base common/spec
 psd/shard           common/base common/loop common/ckpt common/spec proto psd/optim
 psd/ckpt            common/base common/ckpt common/formats psd/shard
-psd/exchange        common/base common/rpc common/loop proto psd/shard psd/shell
-psd/order           common/base common/loop common/rpc common/spec proto psd/shard psd/ckpt psd/shell
+psd/exchange        common/base common/loop common/rpc proto psd/shard
+psd/order           common/base common/rpc common/spec proto psd/shard psd/ckpt
 psd/shell           common proto psd/exchange psd/order psd/shard
 psd                 common psd/shell
 workerd/input       common/base common/formats common/loop common/spec
