@@ -171,13 +171,16 @@ enum err_code shard_apply(struct shard *shard, const struct shard_push *push,
     }
 
     int64_t bad_slice;
+    uint64_t begin_ns = clock_now_ns();
     values_compute(values, push->step, push->grads->data, next->data, &bad_slice);
+    uint64_t apply_ns = clock_now_ns() - begin_ns;
     shard_lock(shard);
     uint64_t before = values->version;
     uint64_t pulled = MAX(push->pulled_version, shard_first_version(it->generation));
     struct buf *old = values_commit(values, push->step, next);
     *ret_result = (struct shard_push_result){.version = values->version,
-                                             .staleness = before > pulled ? before - pulled : 0};
+                                             .staleness = before > pulled ? before - pulled : 0,
+                                             .apply_ns = apply_ns};
     shard_unlock(shard);
     buf_unref(old);
     run_after_apply(shard);

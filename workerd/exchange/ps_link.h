@@ -17,7 +17,8 @@ struct rpc_env;
 struct rpc_channel;
 struct slice_map;
 
-#define LINK_MEMORY_FAILURES 3 /* a server that died is one; more are a system that says yes and no */
+#define LINK_MEMORY_FAILURES                                                                       \
+    3 /* a server that died is one; more are a system that says yes and no */
 
 struct ps_link {
     const char *name;    /* "ps:0" */

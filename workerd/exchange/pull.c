@@ -198,14 +198,15 @@ static void start_part(struct exchange_part *part)
         request.reader = &reader;
         state->wants_secret = !link->can_read;
         if (link->can_read)
-            request.proof = (ProtobufCBinaryData){.data = link->secret, .len = sizeof(link->secret)};
+            request.proof =
+                (ProtobufCBinaryData){.data = link->secret, .len = sizeof(link->secret)};
     }
     struct rpc_out out = {.message = &request.base};
     struct rpc_call_options options = {.timeout_ms = exchange_timeout_ms(part->exchange),
                                        .where = RPC_INLINE,
                                        .has_payload = true};
-    if (rpc_open(link->channel, &ps_method_pull, &out, &options, on_end, part,
-                 &state->call, &part->status) != ERR_OK) {
+    if (rpc_open(link->channel, &ps_method_pull, &out, &options, on_end, part, &state->call,
+                 &part->status) != ERR_OK) {
         exchange_part_ended(part);
         return;
     }

@@ -22,7 +22,8 @@
 #include "workerd/exchange/fault_hook.h"
 #include "workerd/exchange/tensor_set.h"
 
-#define PUSH_MEMORY_CHUNK_BYTES ((uint64_t)4 << 20) /* read at once: copying begins while more comes */
+#define PUSH_MEMORY_CHUNK_BYTES                                                                    \
+    ((uint64_t)4 << 20) /* read at once: copying begins while more comes */
 #define PUSH_WINDOW_CHUNKS                                                                         \
     16 /* of a shard: 16 MiB at most, a few times what a connection holds                          \
         */
