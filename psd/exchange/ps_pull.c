@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "proto/ps.pb-c.h"
 #include "psd/exchange/ps_exchange_int.h"
+#include "psd/values/bufpool.h"
 
 #define PULL_AHEAD    4 /* chunks in the send queue: the wire never waits for us */
 #define PULL_STALL_MS 10000u

@@ -22,6 +22,7 @@
 #include "proto/ps.pb-c.h"
 #include "psd/exchange/ps_exchange_int.h"
 #include "psd/exchange/push_gate.h"
+#include "psd/values/bufpool.h"
 
 struct ps_pushes {
     const struct ps_target *target;

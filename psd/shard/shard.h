@@ -24,7 +24,7 @@
 #define PSD_SHARD_SHARD_H
 
 #include "common/loop/task_thread.h"
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 
 struct shard;
 struct shard_job;

@@ -14,8 +14,8 @@
  *         bufpool_get: all buffers are held and the budget is spent; bufpool_wait sleeps until one
  *         comes back.
  */
-#ifndef PSD_SHARD_BUFPOOL_H
-#define PSD_SHARD_BUFPOOL_H
+#ifndef PSD_VALUES_BUFPOOL_H
+#define PSD_VALUES_BUFPOOL_H
 
 #include "common/base/base.h"
 #include "common/base/err.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bufpool: one free list a pool; what is mapped beyond a reservation is charged to the budget. */
-#include "psd/shard/bufpool.h"
+#include "psd/values/bufpool.h"
 
 #include <errno.h>
 #include <inttypes.h>
