@@ -231,6 +231,8 @@ static void release_part(struct exchange_part *part)
         if (state->has_secret) {
             memcpy(link->secret, state->secret, sizeof(link->secret));
             link->can_read = true;
+            log_info("ps.memory", "server=%s address=%s: values%s are read where they lie",
+                     link->name, link->address, state->is_read ? " and gradients" : "");
         }
         link->is_read = state->is_read || (link->is_read && state->is_same);
     }
