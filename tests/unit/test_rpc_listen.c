@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
+#include "common/loop/loop.h"
 #include "tests/unit/rpc_fixture.h"
 
 #define FILES 96  /* what the process under test may have open */
@@ -214,4 +215,62 @@ TEST(an_opening_in_pieces_is_waited_for)
     CHECK(recv(fd, frame, sizeof(frame), MSG_WAITALL) == sizeof(frame));
     CHECK(frame[3] == 4); /* SETTINGS */
     fx_stop();
+}
+
+TEST(a_name_that_could_not_be_resolved_for_a_while_is_asked_for_again_soon)
+{
+    start_with_few_files();
+    snprintf(fx.address, sizeof(fx.address), "localhost:%u", fx.port);
+    rpc_channel_free(fx.channel);
+    struct err err;
+    CHECK_OK(rpc_channel_new(fx.env, fx.address, NULL, &fx.channel, &err));
+    int held[FILES];
+    size_t count = 0;
+    while ((held[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    struct answer answer = {0};
+    uint64_t end_ns = clock_now_ns() + 6 * NS_PER_S; /* gRPC alone would try after 9.3 s then */
+    do {
+        answer = (struct answer){0};
+        fx_submit("by name", 100, RPC_ON_LOOP, &answer);
+        WAIT_UNTIL(answer.is_done);
+        CHECK(answer.status.code != ERR_OK);
+        uv_run(&fx.loop, UV_RUN_ONCE);
+    } while (clock_now_ns() < end_ns);
+    while (count > 0)
+        close(held[--count]);
+    end_ns = clock_now_ns() + fx_scaled_ns(1);
+    do {
+        CHECK(clock_now_ns() < end_ns);
+        answer = (struct answer){0};
+        fx_submit("by name", 100, RPC_ON_LOOP, &answer);
+        WAIT_UNTIL(answer.is_done);
+        uv_run(&fx.loop, UV_RUN_ONCE);
+    } while (answer.status.code != ERR_OK);
+    fx_stop();
+}
+
+TEST(a_process_that_may_have_no_descriptors_is_told_at_its_start)
+{
+    struct rlimit few, all;
+    CHECK(getrlimit(RLIMIT_NOFILE, &all) == 0);
+    few = all;
+    bool has_loop = false, has_env = false;
+    for (few.rlim_cur = 3; !has_env; few.rlim_cur++) {
+        struct err err;
+        struct loop *loop;
+        struct rpc_env *env;
+        CHECK(few.rlim_cur < 40);
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        enum err_code code = loop_new(&loop, &err);
+        has_loop = code == ERR_OK;
+        has_env = has_loop && (code = rpc_env_new(loop_uv(loop), &env, &err)) == ERR_OK;
+        CHECK(setrlimit(RLIMIT_NOFILE, &all) == 0);
+        CHECK(has_env || code == ERR_IO);
+        CHECK(has_env || strstr(err.text, "ile")); /* "too many open files", by libuv or by libc */
+        if (has_env)
+            rpc_env_free(env);
+        if (has_loop)
+            loop_free(loop);
+    }
 }
