@@ -88,22 +88,25 @@ void rpc_listener_free(struct rpc_listener *listener)
 /* 0 or errno. */
 static int open_socket(const struct sockaddr *addr, socklen_t addr_len, int *ret_fd)
 {
-    AUTO_FD int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int one = 1, zero = 0;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0)
+    if (fd < 0)
         return errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (addr->sa_family == AF_INET6) /* so that [::] takes IPv4 as well */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-    if (bind(fd, addr, addr_len) != 0 || listen(fd, SOMAXCONN) != 0)
-        return errno;
-    *ret_fd = fd;
-    fd = -1;
-    return 0;
+    if (bind(fd, addr, addr_len) == 0 && listen(fd, SOMAXCONN) == 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    int errnum = errno;
+    close(fd);
+    return errnum;
 }
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {0};
     socklen_t len = sizeof(at);
     if (getsockname(fd, (struct sockaddr *)&at, &len) != 0)
         return 0;
@@ -115,7 +118,7 @@ static uint16_t port_of(int fd)
 static bool open_wildcard(struct rpc_listener *listener, const char *host, uint16_t port)
 {
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    int fd;
+    int fd = -1;
     if (strcmp(host, "0.0.0.0") != 0 || open_socket((struct sockaddr *)&any, sizeof(any), &fd) != 0)
         return false;
     listener->sockets[listener->socket_count++] = fd;
