@@ -366,6 +366,7 @@ static enum err_code open_ledger(struct coord *coord, struct err *err)
         .running_max = coord->options.running_max,
         .servers_wanted = (uint32_t)coord->cluster->roles[TASK_PS].count,
         .recover_ms = coord->options.recover_ms,
+        .wall_ms = clock_wall_ms(),
     };
     coord->core = core_new(&config);
     return ledger_load(coord->ledger, on_record, coord, err);
