@@ -88,6 +88,7 @@ struct job_place {
     enum recovery recovery;
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
+    uint64_t create_again_ns; /* when to ask servers again that could not make their slices; 0: no */
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
                                    again */
