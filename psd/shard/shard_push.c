@@ -91,6 +91,7 @@ struct applying { /* a push that the rule works on */
     const struct shard_push *push;
     struct shard_job *job; /* valid throughout: only this thread removes one */
     struct shard_push_result *result;
+    uint64_t begun_ns; /* when the rule got its buffer */
 };
 
 /* A buffer for the next values, waiting while readers hold them all, or while the system has no
@@ -144,6 +145,7 @@ static enum err_code next_buffer(struct update *update, struct buf **ret_next, s
         shard->applying_session = applying->push->session;
     }
     shard_unlock(shard);
+    applying->begun_ns = clock_now_ns();
     if (is_admitted)
         return ERR_OK;
     buf_unref(TAKE(*ret_next));
@@ -174,7 +176,9 @@ static void commit(struct update *update, struct buf *take_next)
     uint64_t before = values->version;
     struct buf *old = values_commit(values, update->step, take_next);
     *applying->result = (struct shard_push_result){
-        .version = values->version, .staleness = before > pulled ? before - pulled : 0};
+        .version = values->version,
+        .staleness = before > pulled ? before - pulled : 0,
+        .apply_ns = clock_now_ns() - applying->begun_ns};
     shard_unlock(applying->shard);
     buf_unref(old);
     run_after_apply(applying->shard);

@@ -19,13 +19,15 @@
 
 #include "common/base/base.h"
 #include "common/base/err.h"
+#include "common/base/peer_memory.h"
 
 struct budget;
 struct bufpool;
 
 struct buf {
-    void *data;   /* 64-byte aligned, never NULL */
-    size_t bytes; /* as asked for */
+    void *data;            /* 64-byte aligned, never NULL */
+    size_t bytes;          /* as asked for */
+    struct peer_seal seal; /* broken when the buffer goes to its next user */
 };
 
 /* A soft budget never refuses: over the limit it only takes idle buffers back, because who uses it
