@@ -141,7 +141,6 @@ static void on_chunk_sent(struct rpc_call *call, bool ok, void *arg)
 
 static void on_pull_end(struct rpc_call *call, bool was_cancelled, void *arg)
 {
-    (void)call;
     (void)was_cancelled;
     struct pull *pull = arg;
     pull->is_ended = pull->is_finished = true;
@@ -150,6 +149,8 @@ static void on_pull_end(struct rpc_call *call, bool was_cancelled, void *arg)
     if (pull->next)
         pull->next->link = pull->link;
     pthread_mutex_unlock(&pull->pulls->lock);
+    if (pull->is_from_memory)
+        rpc_call_unref(call);
     pull_free_if_done(pull);
 }
 
@@ -225,6 +226,8 @@ void ps_pull_on_call(struct rpc_call *call, const struct rpc_in *in, void *arg)
     pull->blob = rpc_blob_wrap(values->data, values->bytes, on_blob_free, values);
     meet_reader(pull, request);
     pull_add(pulls, pull, call);
+    if (pull->is_from_memory)
+        rpc_call_ref(call); /* nothing of ours is under way while the reader reads */
     rpc_on_end(call, on_pull_end, pull);
     pull_more(call, pull);
 }
