@@ -306,6 +306,7 @@ static enum err_code call(struct steadfast_client *client, const struct rpc_meth
         } else {
             *err = wait.status;
             code = explain(client, timeout_ms, &wait, err);
+            ASSERT(code != ERR_OK);
         }
     }
     wait_done(&wait);

@@ -270,7 +270,8 @@ void rpc_probe_address(const char *address, uint32_t timeout_ms, bool (*is_over)
     uint64_t left = 0;
     for (struct addrinfo *at = list; at; at = at->ai_next)
         left++;
-    for (struct addrinfo *at = list; at && best.kind != RPC_PROBE_HTTP2; at = at->ai_next, left--) {
+    for (struct addrinfo *at = list; at && left > 0 && best.kind != RPC_PROBE_HTTP2;
+         at = at->ai_next, left--) {
         uint64_t now_ns = clock_now_ns();
         struct patience share = all;
         if (now_ns < all.until_ns)
