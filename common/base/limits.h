@@ -15,6 +15,7 @@
 #define LIMIT_RPC_FILES_KEPT    256  /* descriptors that connections leave to files and dialling */
 #define LIMIT_SPEC_BYTES        (1u << 20) /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES   (4u << 20) /* 10,000 tasks of 100 bytes and room */
+#define LIMIT_IGNORED_NAMES     16         /* of one TF_CONFIG that we do not know; clouds add about three */
 #define LIMIT_HEALTH_SERVICES   16         /* with a health status; a daemon has a handful */
 #define LIMIT_HEALTH_WATCHERS   256        /* load balancers and monitors of one daemon */
 
