@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slice_layout: a plan, checked, and cut down to one shard. */
-#include "psd/shard/slice_layout.h"
+#include "psd/values/slice_layout.h"
 
 #include <inttypes.h>
 #include <math.h>

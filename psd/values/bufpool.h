@@ -14,18 +14,20 @@
  *         bufpool_get: all buffers are held and the budget is spent; bufpool_wait sleeps until one
  *         comes back.
  */
-#ifndef PSD_SHARD_BUFPOOL_H
-#define PSD_SHARD_BUFPOOL_H
+#ifndef PSD_VALUES_BUFPOOL_H
+#define PSD_VALUES_BUFPOOL_H
 
 #include "common/base/base.h"
 #include "common/base/err.h"
+#include "common/base/peer_memory.h"
 
 struct budget;
 struct bufpool;
 
 struct buf {
-    void *data;   /* 64-byte aligned, never NULL */
-    size_t bytes; /* as asked for */
+    void *data;            /* 64-byte aligned, never NULL */
+    size_t bytes;          /* as asked for */
+    struct peer_seal seal; /* broken when the buffer goes to its next user */
 };
 
 /* A soft budget never refuses: over the limit it only takes idle buffers back, because who uses it

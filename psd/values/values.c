@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* values: compute into another buffer, commit with the marks in one move, merge histories that
  * became equal. */
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "psd/optim/lr.h"
-#include "psd/shard/var_init.h"
+#include "psd/values/var_init.h"
 
 /* Touches the buffers that the first update and the first snapshot will want, here and not while
  * training waits: a first touch costs more than the update. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* snapshot: references, copies of slots, and the tables. */
-#include "psd/shard/snapshot.h"
+#include "psd/values/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>

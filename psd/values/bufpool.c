@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bufpool: one free list a pool; what is mapped beyond a reservation is charged to the budget. */
-#include "psd/shard/bufpool.h"
+#include "psd/values/bufpool.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -92,6 +92,7 @@ uint64_t budget_used(struct budget *budget)
 
 static void unmap(struct pool_buf *buf)
 {
+    peer_seal_end(&buf->buf.seal); /* a reader whose pull we gave up may still look here */
     munmap(buf->mapping, buf->mapping_bytes);
     free(buf);
 }
@@ -233,6 +234,7 @@ static enum err_code map_new(struct bufpool *pool, struct pool_buf **ret_buf, st
     }
     buf->buf.data = start;
     buf->buf.bytes = pool->bytes;
+    peer_seal_init(&buf->buf.seal);
     *ret_buf = buf;
     return ERR_OK;
 }
@@ -290,6 +292,7 @@ enum err_code bufpool_get(struct bufpool *pool, struct buf **ret_buf, struct err
             return code;
         }
     }
+    peer_seal_break(&buf->buf.seal); /* the caller writes */
     __atomic_store_n(&buf->refs, 1, __ATOMIC_RELAXED);
     *ret_buf = &buf->buf;
     return ERR_OK;

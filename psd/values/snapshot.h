@@ -8,10 +8,10 @@
  * Thread  snapshot_take on the shard's; then whoever holds it.
  * Errors  ERR_FULL: an earlier snapshot of this job still holds the memory for the slots.
  */
-#ifndef PSD_SHARD_SNAPSHOT_H
-#define PSD_SHARD_SNAPSHOT_H
+#ifndef PSD_VALUES_SNAPSHOT_H
+#define PSD_VALUES_SNAPSHOT_H
 
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 
 struct snapshot_piece { /* one tensor a kind */
     uint32_t slice;     /* index in the job */

@@ -17,14 +17,14 @@
  * Memory  charged to the budget when made: VALUES_BUFFERS times the values (published, next, one
  *         pinned) and twice the slots (live, and a copy while a snapshot is written).
  */
-#ifndef PSD_SHARD_VALUES_H
-#define PSD_SHARD_VALUES_H
+#ifndef PSD_VALUES_VALUES_H
+#define PSD_VALUES_VALUES_H
 
 #include "common/base/ranges.h"
 #include "common/spec/job_spec.h"
 #include "psd/optim/optim.h"
-#include "psd/shard/bufpool.h"
-#include "psd/shard/slice_layout.h"
+#include "psd/values/bufpool.h"
+#include "psd/values/slice_layout.h"
 
 #define VALUES_BUFFERS 3
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* var_init: zeros, a constant, or draws by element number. */
-#include "psd/shard/var_init.h"
+#include "psd/values/var_init.h"
 
 #include "common/base/rand.h"
 

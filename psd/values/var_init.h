@@ -4,10 +4,10 @@
  *
  * Thread  any. Shapes: dst holds slice->elem_count floats.
  */
-#ifndef PSD_SHARD_VAR_INIT_H
-#define PSD_SHARD_VAR_INIT_H
+#ifndef PSD_VALUES_VAR_INIT_H
+#define PSD_VALUES_VAR_INIT_H
 
-#include "psd/shard/slice_layout.h"
+#include "psd/values/slice_layout.h"
 
 void var_init_fill(const struct slice *slice, uint64_t seed, float *dst);
 

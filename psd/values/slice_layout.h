@@ -7,8 +7,8 @@
  * Owns    names and arrays. Thread: immutable once built.
  * Errors  ERR_INVALID names the slice and the field of the plan.
  */
-#ifndef PSD_SHARD_SLICE_LAYOUT_H
-#define PSD_SHARD_SLICE_LAYOUT_H
+#ifndef PSD_VALUES_SLICE_LAYOUT_H
+#define PSD_VALUES_SLICE_LAYOUT_H
 
 #include "common/base/base.h"
 #include "common/base/err.h"
