@@ -86,7 +86,7 @@ $(DESCSET): $B/gen/proto/descriptors.pb
 	  echo 'static const unsigned char proto_descriptors[] = {'; \
 	  od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } > $@
 
-$(GEN_OBJ): $B/gen/%.o: $B/gen/%.c $(STAMP)
+$(GEN_OBJ): $B/gen/%.o: $B/gen/%.c $(STAMP) | $(GEN_HDR)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -w -MMD -MP -c -o $@ $<
 
 # ---- our objects ---------------------------------------------------------------------------------
