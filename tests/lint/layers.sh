@@ -35,11 +35,13 @@ coordinatord/plan   common/base common/spec models proto
 coordinatord/shell  common models proto coordinatord/core coordinatord/ledger coordinatord/plan
 coordinatord        common coordinatord/shell
 psd/optim           common/base common/spec
-psd/shard           common/base common/loop common/ckpt common/spec proto psd/optim
-psd/ckpt            common/base common/ckpt common/formats psd/shard
-psd/exchange        common/base common/loop common/rpc proto psd/shard
-psd/order           common/base common/rpc common/spec proto psd/shard psd/ckpt
-psd/shell           common proto psd/exchange psd/order psd/shard
+psd/values          common/base common/ckpt common/spec proto psd/optim
+psd/rule            common/base common/spec psd/values
+psd/shard           common/base common/loop psd/values psd/rule
+psd/ckpt            common/base common/ckpt common/formats psd/values
+psd/exchange        common/base common/loop common/rpc proto psd/values psd/shard
+psd/order           common/base common/rpc common/spec proto psd/values psd/shard psd/ckpt
+psd/shell           common proto psd/values psd/exchange psd/order psd/shard
 psd                 common psd/shell
 workerd/input       common/base common/formats common/loop common/spec
 workerd/exchange    common/base common/loop common/rpc proto
