@@ -19,6 +19,17 @@
 
 /* ---- job status ------------------------------------------------------------------------------ */
 
+static void phases_fill(const struct core_job_view *view, Steadfast__V1__StepPhases *ret_phases)
+{
+    steadfast__v1__step_phases__init(ret_phases);
+    ret_phases->steps = view->phase_steps;
+    ret_phases->compute_seconds = (double)view->phases.compute_us / 1e6;
+    ret_phases->serialise_seconds = (double)view->phases.serialise_us / 1e6;
+    ret_phases->copy_seconds = (double)view->phases.copy_us / 1e6;
+    ret_phases->wait_seconds = (double)view->phases.wait_us / 1e6;
+    ret_phases->apply_seconds = (double)view->phases.apply_us / 1e6;
+}
+
 /* The message borrows from the view; its lists are freed by status_done. */
 static void status_fill(const struct core_job_view *view, Steadfast__V1__JobStatus *status)
 {
@@ -47,6 +58,8 @@ static void status_fill(const struct core_job_view *view, Steadfast__V1__JobStat
     status->accounting_final = view->is_accounting_final;
     status->staleness = view->staleness;
     status->submitted_ms = view->submitted_ms;
+    status->phases = base_alloc(sizeof(*status->phases));
+    phases_fill(view, status->phases);
     if (view->steps_per_second > 0 && view->state == CORE_JOB_RUNNING)
         status->eta_seconds = (double)(view->steps_total - view->acknowledged - view->abandoned) /
                               view->steps_per_second;
@@ -113,6 +126,7 @@ static void status_done(Steadfast__V1__JobStatus *status)
     free(status->evaluations);
     free(status->checkpoints);
     free(status->abandoned_steps);
+    free(status->phases);
 }
 
 static bool is_over(enum core_job_state state)

@@ -344,6 +344,11 @@ static struct core_report *read_reports(Steadfast__V1__StepReport **from, size_t
             .text = report->text,
             .staleness = report->staleness,
             .is_duplicate = report->duplicate,
+            .phases = {.compute_us = report->compute_us,
+                       .serialise_us = report->serialise_us,
+                       .copy_us = report->copy_us,
+                       .apply_us = report->apply_us,
+                       .wait_us = report->wait_us},
         };
         read_ref(&reports[i].ref, report->job, report->step, report->attempt, (int)report->kind);
     }
