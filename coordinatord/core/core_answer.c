@@ -68,6 +68,9 @@ static void tell(struct core *core, const struct order *order, enum ending endin
     case ORDER_MARKS:
         core_audit_answer(core, job, order, code, shards, count);
         break;
+    case ORDER_ASK:
+        core_verdict_answer(core, job, order, code, shards, count);
+        break;
     case ORDER_PRUNE:
     case ORDER_UNPIN:
     case ORDER_DROP:

@@ -44,6 +44,7 @@ void core_job_server_lost(struct core *core, struct member *server)
             core_eval_stop(core, job);
         core_step_revoke_job(core, job);
         job->audit.phase = AUDIT_NONE;
+        job->verdict.answers_left = 0; /* asked again when training goes on */
         core_notice(core, job, "%s at %s was lost; the job is paused", server->name,
                     server->address);
         core_job_set_state(
@@ -189,6 +190,7 @@ static void prune(struct core *core, struct job *job)
 static void check_training(struct core *core, struct job *job)
 {
     prune(core, job);
+    core_verdict_advance(core, job);
     core_ckpt_advance(core, job);
     if (!core_job_is_active(job) || job->phase != PHASE_TRAINING)
         return;
