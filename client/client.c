@@ -31,10 +31,6 @@ static_assert((int)STEADFAST_UNAVAILABLE == (int)ERR_UNAVAILABLE, "codes");
 static_assert((int)STEADFAST_TIMEOUT == (int)ERR_TIMEOUT, "codes");
 static_assert((int)STEADFAST_CANCELLED == (int)ERR_CANCELLED, "codes");
 static_assert((int)STEADFAST_NO_MEMORY + 1 == (int)ERR_CODE_COUNT, "codes");
-static_assert((int)STEADFAST_JOB_SUCCEEDED == (int)STEADFAST__V1__JOB_STATE__JOB_SUCCEEDED,
-              "states");
-static_assert((int)STEADFAST_JOB_CANCELLED == (int)STEADFAST__V1__JOB_STATE__JOB_CANCELLED,
-              "states");
 static_assert(sizeof(((struct steadfast_error *)NULL)->text) >= ERR_TEXT_SIZE, "texts");
 
 struct steadfast_client {
@@ -56,30 +52,6 @@ static enum steadfast_code hand_out(struct steadfast_error *ret_err, enum err_co
 const char *steadfast_code_name(enum steadfast_code code)
 {
     return err_name((enum err_code)code);
-}
-
-const char *steadfast_job_state_name(enum steadfast_job_state state)
-{
-    switch (state) {
-    case STEADFAST_JOB_QUEUED:
-        return "queued";
-    case STEADFAST_JOB_RUNNING:
-        return "running";
-    case STEADFAST_JOB_PAUSED:
-        return "paused";
-    case STEADFAST_JOB_SUCCEEDED:
-        return "succeeded";
-    case STEADFAST_JOB_FAILED:
-        return "failed";
-    case STEADFAST_JOB_CANCELLED:
-        return "cancelled";
-    }
-    return "unknown";
-}
-
-bool steadfast_job_has_ended(enum steadfast_job_state state)
-{
-    return state >= STEADFAST_JOB_SUCCEEDED;
 }
 
 /* ---- connection --------------------------------------------------------------------------------
@@ -315,10 +287,10 @@ static enum err_code copy_checkpoint(const Steadfast__V1__CheckpointInfo *info,
     return ERR_OK;
 }
 
-enum steadfast_code steadfast_checkpoint(struct steadfast_client *client, const char *job,
-                                         uint32_t timeout_ms,
-                                         struct steadfast_checkpoint_done *ret_checkpoint,
-                                         struct steadfast_error *ret_err)
+enum steadfast_code steadfast_checkpoint_job(struct steadfast_client *client, const char *job,
+                                             uint32_t timeout_ms,
+                                             struct steadfast_checkpoint_done *ret_checkpoint,
+                                             struct steadfast_error *ret_err)
 {
     struct err err = {0};
     Steadfast__V1__JobRef request = STEADFAST__V1__JOB_REF__INIT;
@@ -334,9 +306,9 @@ enum steadfast_code steadfast_checkpoint(struct steadfast_client *client, const 
     return hand_out(ret_err, code, &err);
 }
 
-enum steadfast_code steadfast_plan(struct steadfast_client *client, const char *spec_json,
-                                   uint32_t timeout_ms, struct steadfast_plan **ret_plan,
-                                   struct steadfast_error *ret_err)
+enum steadfast_code steadfast_plan_job(struct steadfast_client *client, const char *spec_json,
+                                       uint32_t timeout_ms, struct steadfast_plan **ret_plan,
+                                       struct steadfast_error *ret_err)
 {
     struct err err = {0};
     Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
@@ -349,9 +321,9 @@ enum steadfast_code steadfast_plan(struct steadfast_client *client, const char *
     return hand_out(ret_err, code, &err);
 }
 
-enum steadfast_code steadfast_cluster(struct steadfast_client *client, uint32_t timeout_ms,
-                                      struct steadfast_cluster **ret_cluster,
-                                      struct steadfast_error *ret_err)
+enum steadfast_code steadfast_get_cluster(struct steadfast_client *client, uint32_t timeout_ms,
+                                          struct steadfast_cluster **ret_cluster,
+                                          struct steadfast_error *ret_err)
 {
     struct err err = {0};
     Steadfast__V1__ClusterRequest request = STEADFAST__V1__CLUSTER_REQUEST__INIT;

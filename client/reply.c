@@ -3,9 +3,15 @@
  * point into. */
 #include "client/reply.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static_assert((int)STEADFAST_JOB_SUCCEEDED == (int)STEADFAST__V1__JOB_STATE__JOB_SUCCEEDED,
+              "states");
+static_assert((int)STEADFAST_JOB_CANCELLED == (int)STEADFAST__V1__JOB_STATE__JOB_CANCELLED,
+              "states");
 
 struct job_box {
     struct steadfast_job job; /* its arrays are owned here, its strings by message */
@@ -43,6 +49,30 @@ static void *new_array(size_t count, size_t elem_size)
 
 /* ---- jobs --------------------------------------------------------------------------------------
  */
+const char *steadfast_job_state_name(enum steadfast_job_state state)
+{
+    switch (state) {
+    case STEADFAST_JOB_QUEUED:
+        return "queued";
+    case STEADFAST_JOB_RUNNING:
+        return "running";
+    case STEADFAST_JOB_PAUSED:
+        return "paused";
+    case STEADFAST_JOB_SUCCEEDED:
+        return "succeeded";
+    case STEADFAST_JOB_FAILED:
+        return "failed";
+    case STEADFAST_JOB_CANCELLED:
+        return "cancelled";
+    }
+    return "unknown";
+}
+
+bool steadfast_job_has_ended(enum steadfast_job_state state)
+{
+    return state >= STEADFAST_JOB_SUCCEEDED;
+}
+
 void steadfast_job_free(struct steadfast_job *job)
 {
     if (!job)

@@ -172,10 +172,10 @@ struct steadfast_checkpoint_done {
     char path[4096];
 };
 /* Returns when the checkpoint is published: give it the time that its bytes need. */
-enum steadfast_code steadfast_checkpoint(struct steadfast_client *client, const char *job,
-                                         uint32_t timeout_ms,
-                                         struct steadfast_checkpoint_done *ret_checkpoint,
-                                         struct steadfast_error *err);
+enum steadfast_code steadfast_checkpoint_job(struct steadfast_client *client, const char *job,
+                                             uint32_t timeout_ms,
+                                             struct steadfast_checkpoint_done *ret_checkpoint,
+                                             struct steadfast_error *err);
 
 /* Calls on_status now and then about every interval_ms (0: 1000) until the job has ended
  * (STEADFAST_OK; the last status says how), on_status returns false (STEADFAST_CANCELLED), the
@@ -212,9 +212,9 @@ struct steadfast_plan {
     uint64_t steps_total;
 };
 /* Where every variable would live, before anything runs. */
-enum steadfast_code steadfast_plan(struct steadfast_client *client, const char *spec_json,
-                                   uint32_t timeout_ms, struct steadfast_plan **ret_plan,
-                                   struct steadfast_error *err);
+enum steadfast_code steadfast_plan_job(struct steadfast_client *client, const char *spec_json,
+                                       uint32_t timeout_ms, struct steadfast_plan **ret_plan,
+                                       struct steadfast_error *err);
 void steadfast_plan_free(struct steadfast_plan *plan);
 
 /* ---- cluster -----------------------------------------------------------------------------------
@@ -245,9 +245,9 @@ struct steadfast_cluster {
     uint64_t start; /* how often the coordinator was started on this state */
     const char *version;
 };
-enum steadfast_code steadfast_cluster(struct steadfast_client *client, uint32_t timeout_ms,
-                                      struct steadfast_cluster **ret_cluster,
-                                      struct steadfast_error *err);
+enum steadfast_code steadfast_get_cluster(struct steadfast_client *client, uint32_t timeout_ms,
+                                          struct steadfast_cluster **ret_cluster,
+                                          struct steadfast_error *err);
 void steadfast_cluster_free(struct steadfast_cluster *cluster);
 
 #ifdef __cplusplus

@@ -34,7 +34,7 @@ int cmd_checkpoint(struct ctl *ctl)
 
     struct steadfast_checkpoint_done done;
     uint32_t timeout_ms = MAX(CHECKPOINT_TIMEOUT_MS, ctl_timeout_ms(ctl));
-    if (steadfast_checkpoint(ctl->client, id, timeout_ms, &done, &err) != STEADFAST_OK)
+    if (steadfast_checkpoint_job(ctl->client, id, timeout_ms, &done, &err) != STEADFAST_OK)
         return ctl_fail(ctl, &err);
     if (ctl->is_json)
         job_json_print(json_pack("{s:I, s:I, s:s}", "number", (json_int_t)done.number, "step",

@@ -78,7 +78,7 @@ int cmd_cluster(struct ctl *ctl)
         uint32_t left_ms =
             now_ns < deadline_ns ? (uint32_t)((deadline_ns - now_ns) / NS_PER_MS) : 0;
         uint32_t timeout_ms = ctl->wait_s ? MAX(left_ms, 1u) : ctl_timeout_ms(ctl);
-        if (steadfast_cluster(ctl->client, timeout_ms, &cluster, &err) != STEADFAST_OK)
+        if (steadfast_get_cluster(ctl->client, timeout_ms, &cluster, &err) != STEADFAST_OK)
             return ctl_fail(ctl, &err);
         bool is_complete = cluster->missing_count == 0;
         bool is_late = clock_now_ns() >= deadline_ns;

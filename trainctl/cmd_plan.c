@@ -59,7 +59,8 @@ int cmd_plan(struct ctl *ctl)
         return rc;
     struct steadfast_error err;
     struct steadfast_plan *plan;
-    if (steadfast_plan(ctl->client, spec_json, ctl_timeout_ms(ctl), &plan, &err) != STEADFAST_OK)
+    if (steadfast_plan_job(ctl->client, spec_json, ctl_timeout_ms(ctl), &plan, &err) !=
+        STEADFAST_OK)
         return ctl_fail(ctl, &err);
     if (ctl->is_json)
         job_json_print(job_json_plan(plan), false, stdout);

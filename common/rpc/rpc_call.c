@@ -18,7 +18,7 @@
 
 struct rpc_call {
     struct rpc_stream stream; /* first: side functions cast */
-    struct rpc_server *server;
+    struct rpc_table *table;
     const struct rpc_method *method;
     size_t method_index;
     atomic_uint users;
@@ -171,7 +171,7 @@ static void server_destroy(struct rpc_stream *stream)
     grpc_slice_unref(call->details);
     gpr_free(call->peer);
     free(call->end_text);
-    rpc_server_unref(call->server);
+    rpc_table_unref(call->table);
     free(call);
 }
 
@@ -218,7 +218,7 @@ static void on_new(struct rpc_op *op, bool ok)
         rpc_stream_unref(stream);
         return;
     }
-    rpc_call_arm(call->server, call->method_index);
+    rpc_call_arm(call->table, call->method_index);
     call->peer = grpc_call_get_peer(stream->grpc);
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     close.data.recv_close_on_server.cancelled = &call->was_cancelled;
@@ -234,15 +234,14 @@ static void on_new(struct rpc_op *op, bool ok)
     rpc_ev_deliver(stream->env, stream->where, &call->call_ev);
 }
 
-void rpc_call_arm(struct rpc_server *server, size_t method_index)
+void rpc_call_arm(struct rpc_table *table, size_t method_index)
 {
-    const struct rpc_method *method = &server->methods[method_index];
+    const struct rpc_method *method = &table->methods[method_index];
     struct rpc_call *call = base_alloc(sizeof(*call));
-    rpc_stream_init(&call->stream, &server_side, server->env, method->where, method->in,
+    rpc_stream_init(&call->stream, &server_side, table->env, method->where, method->in,
                     method->has_payload);
     call->stream.wants_metadata = true;
-    call->server = server;
-    atomic_fetch_add_explicit(&server->refs, 1, memory_order_relaxed);
+    call->table = rpc_table_ref(table);
     call->method = method;
     call->method_index = method_index;
     call->new_op.on_complete = on_new;
@@ -252,8 +251,8 @@ void rpc_call_arm(struct rpc_server *server, size_t method_index)
     bool has_request = method->kind == RPC_UNARY || method->kind == RPC_SERVER_STREAM;
     rpc_tag_release(&call->new_op);
     grpc_call_error error = grpc_server_request_registered_call(
-        server->grpc, server->tags[method_index], &call->stream.grpc, &call->deadline,
-        &call->metadata, has_request ? &call->payload : NULL, server->env->cq, server->env->cq,
+        table->grpc, table->tags[method_index], &call->stream.grpc, &call->deadline,
+        &call->metadata, has_request ? &call->payload : NULL, table->env->cq, table->env->cq,
         &call->new_op);
     ASSERT(error == GRPC_CALL_OK); /* a server that shuts down answers through the queue */
 }
@@ -325,7 +324,7 @@ const char *rpc_peer(const struct rpc_call *call)
 struct unknown {
     struct rpc_op new_op;
     struct rpc_op end_op;
-    struct rpc_server *server;
+    struct rpc_table *table;
     grpc_call *grpc;
     grpc_call_details details;
     grpc_metadata_array metadata;
@@ -340,7 +339,7 @@ static void unknown_free(struct unknown *unknown)
     grpc_slice_unref(unknown->text);
     grpc_call_details_destroy(&unknown->details);
     grpc_metadata_array_destroy(&unknown->metadata);
-    rpc_server_unref(unknown->server);
+    rpc_table_unref(unknown->table);
     free(unknown);
 }
 
@@ -357,7 +356,7 @@ static void on_unknown(struct rpc_op *op, bool ok)
         unknown_free(unknown);
         return;
     }
-    rpc_unknown_arm(unknown->server);
+    rpc_unknown_arm(unknown->table);
     char text[2 * LIMIT_NAME_BYTES];
     int len = (int)MIN(GRPC_SLICE_LENGTH(unknown->details.method), (size_t)LIMIT_NAME_BYTES);
     snprintf(text, sizeof(text), "no method %.*s here", len,
@@ -372,17 +371,16 @@ static void on_unknown(struct rpc_op *op, bool ok)
     rpc_start_batch(unknown->grpc, ops, ARRAY_SIZE(ops), &unknown->end_op);
 }
 
-void rpc_unknown_arm(struct rpc_server *server)
+void rpc_unknown_arm(struct rpc_table *table)
 {
     struct unknown *unknown = base_alloc(sizeof(*unknown));
     unknown->new_op.on_complete = on_unknown;
     unknown->end_op.on_complete = on_unknown_end;
-    unknown->server = server;
-    atomic_fetch_add_explicit(&server->refs, 1, memory_order_relaxed);
+    unknown->table = rpc_table_ref(table);
     grpc_call_details_init(&unknown->details);
     rpc_tag_release(&unknown->new_op);
-    grpc_call_error error = grpc_server_request_call(
-        server->grpc, &unknown->grpc, &unknown->details, &unknown->metadata, server->env->cq,
-        server->env->cq, &unknown->new_op);
+    grpc_call_error error =
+        grpc_server_request_call(table->grpc, &unknown->grpc, &unknown->details, &unknown->metadata,
+                                 table->env->cq, table->env->cq, &unknown->new_op);
     ASSERT(error == GRPC_CALL_OK);
 }

@@ -153,11 +153,41 @@ void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t count, struct r
     ASSERT(error == GRPC_CALL_OK);
 }
 
+void rpc_env_watch(struct rpc_env *env, struct rpc_watch *watch)
+{
+    watch->next = env->watches;
+    env->watches = watch;
+}
+
+void rpc_env_unwatch(struct rpc_env *env, struct rpc_watch *watch)
+{
+    struct rpc_watch **at = &env->watches;
+    while (*at != watch)
+        at = &(*at)->next;
+    *at = watch->next;
+}
+
+/* When the first of them wants to be asked again. */
+static gpr_timespec check_watches(struct rpc_env *env)
+{
+    gpr_timespec first = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    if (!env->watches)
+        return first;
+    gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+    for (struct rpc_watch *watch = env->watches, *next; watch; watch = next) {
+        next = watch->next; /* check may remove its own */
+        gpr_timespec then = watch->check(watch, now);
+        if (gpr_time_cmp(then, first) < 0)
+            first = then;
+    }
+    return first;
+}
+
 static void *io_main(void *arg)
 {
     struct rpc_env *env = arg;
     for (;;) {
-        gpr_timespec deadline = rpc_servers_check_grace(env);
+        gpr_timespec deadline = check_watches(env);
         grpc_event event = grpc_completion_queue_next(env->cq, deadline, NULL);
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
@@ -213,7 +243,7 @@ void rpc_env_free(struct rpc_env *env)
         return;
     grpc_completion_queue_shutdown(env->cq);
     pthread_join(env->io_thread, NULL);
-    ASSERT(!env->draining);
+    ASSERT(!env->watches);
     if (env->loop) {
         drain_events(env);
         uv_close((uv_handle_t *)&env->async, on_async_closed);

@@ -3,8 +3,20 @@
  *
  * struct rpc_op     a gRPC tag: the io thread calls on_complete when its batch is done.
  * struct rpc_ev     something to run on the thread that a call asked for (loop or io).
+ * struct rpc_watch  something that the io thread looks after by the clock.
  * struct rpc_stream the half of a call that both sides have in common: the send queue, the one
  *                   outstanding receive, and the moment when all of it is over.
+ *
+ * From the bottom up, each file using only those before it; the fields of a struct are changed by
+ * its file alone, but for what the comments at the fields say:
+ *
+ *   rpc_msg.c     bytes and messages; knows neither calls nor threads
+ *   rpc_env.c     struct rpc_env: the io thread, the bridge to the loop, watches
+ *   rpc_stream.c  struct rpc_stream; what differs between the two sides comes as struct rpc_side
+ *   rpc_client.c  struct rpc_channel, rpc_ccall
+ *   rpc_table.c   struct rpc_table (rpc_server_int.h): a server's methods, counted for its calls
+ *   rpc_call.c    struct rpc_call
+ *   rpc_server.c  struct rpc_server: listening and draining
  *
  * Life of a stream, all moves on the io thread unless said otherwise:
  *
@@ -37,6 +49,13 @@ struct rpc_ev {
     void (*run)(struct rpc_ev *ev);
 };
 
+/* Embedded in what is looked after. check says when it wants to be asked next, which is the io
+ * thread's own time limit; it may remove its own watch. */
+struct rpc_watch {
+    struct rpc_watch *next;
+    gpr_timespec (*check)(struct rpc_watch *watch, gpr_timespec now);
+};
+
 struct rpc_env {
     uv_loop_t *loop; /* NULL: none */
     uv_async_t async;
@@ -46,7 +65,7 @@ struct rpc_env {
     grpc_channel *wake_channel; /* lame; only carries wake_call */
     grpc_call *wake_call;       /* an empty batch on it puts a tag into the queue at once */
     pthread_t io_thread;
-    struct rpc_server *draining; /* io thread: servers with a grace period running */
+    struct rpc_watch *watches; /* io thread */
 };
 
 /* Starts a batch whose end comes back as op->on_complete on the io thread. */
@@ -60,12 +79,13 @@ void rpc_ev_post(struct rpc_env *env, enum rpc_where where, struct rpc_ev *ev);
 void rpc_ev_deliver(struct rpc_env *env, enum rpc_where where, struct rpc_ev *ev);
 bool rpc_env_is_io(const struct rpc_env *env);
 
+/* io thread */
+void rpc_env_watch(struct rpc_env *env, struct rpc_watch *watch);
+void rpc_env_unwatch(struct rpc_env *env, struct rpc_watch *watch);
+
 /* "host:port" or "[v6]:port" into its parts (brackets removed). */
 MUST_CHECK enum err_code rpc_address_split(const char *address, char *ret_host, size_t host_size,
                                            uint16_t *ret_port, bool *ret_is_v6, struct err *err);
-
-/* rpc_server.c: cancels what outlived its grace period; when to look again. */
-gpr_timespec rpc_servers_check_grace(struct rpc_env *env);
 
 union rpc_message_fn {
     void (*server)(struct rpc_call *call, const struct rpc_in *in, void *arg);
@@ -90,7 +110,8 @@ struct rpc_side { /* what differs between the two sides */
 };
 
 struct rpc_item;
-struct rpc_stream {
+struct rpc_stream { /* grpc, wants_metadata, wants_last, is_last_started: also set by the two sides
+                       before the first batch starts */
     const struct rpc_side *side;
     struct rpc_env *env;
     enum rpc_where where;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc_server: the method table, listening, and the drain.
+/* rpc_server: listening, and the drain.
  *
  *   new --add, listen--> new --start--> serving --drain--> draining --last call gone--> drained
  *
@@ -25,6 +25,27 @@
 #define ARMED_PER_METHOD    16 /* waiting requests; a burst beyond them queues inside gRPC */
 #define ARMED_UNKNOWN       4
 
+struct rpc_server {
+    struct rpc_env *env;
+    grpc_server *grpc;
+    struct rpc_table *table;
+    struct rpc_server_options options;
+    bool is_started;
+    bool has_drain; /* drain was asked for; owner's thread */
+    atomic_bool is_drained;
+
+    /* io thread, while draining */
+    struct rpc_watch grace;
+    gpr_timespec grace_end;
+    bool is_grace_over;
+
+    struct rpc_ev drain_ev;
+    struct rpc_op shutdown_op;
+    struct rpc_ev drained_ev;
+    void (*on_done)(void *arg);
+    void *arg;
+};
+
 static grpc_arg int_arg(const char *key, int value)
 {
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
@@ -33,6 +54,7 @@ static grpc_arg int_arg(const char *key, int value)
 static void on_shutdown(struct rpc_op *op, bool ok);
 static void start_drain(struct rpc_ev *ev);
 static void run_drained(struct rpc_ev *ev);
+static gpr_timespec check_grace(struct rpc_watch *watch, gpr_timespec now);
 
 enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_options *options,
                              struct rpc_server **ret_server, struct err *err)
@@ -40,7 +62,6 @@ enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_option
     (void)err; /* nothing can fail today; the contract keeps the place */
     struct rpc_server *server = base_alloc(sizeof(*server));
     server->env = env;
-    atomic_init(&server->refs, 1);
     if (options)
         server->options = *options;
     if (!server->options.grace_ms)
@@ -50,6 +71,7 @@ enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_option
     server->drain_ev.run = start_drain;
     server->shutdown_op.on_complete = on_shutdown;
     server->drained_ev.run = run_drained;
+    server->grace.check = check_grace;
 
     grpc_arg list[] = {
         int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0), /* else a second server steals connections silently */
@@ -72,29 +94,15 @@ enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_option
     grpc_channel_args args = {ARRAY_SIZE(list), list};
     server->grpc = grpc_server_create(&args, NULL);
     grpc_server_register_completion_queue(server->grpc, env->cq, NULL);
+    server->table = rpc_table_new(env, server->grpc);
     *ret_server = server;
     return ERR_OK;
-}
-
-void rpc_server_unref(struct rpc_server *server)
-{
-    if (atomic_fetch_sub_explicit(&server->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    free(server->methods);
-    free(server->tags);
-    free(server);
 }
 
 void rpc_server_add(struct rpc_server *server, const struct rpc_method *methods, size_t count)
 {
     ASSERT(!server->is_started);
-    size_t total = server->method_count + count;
-    server->methods = base_realloc(server->methods, total * sizeof(*methods));
-    for (size_t i = 0; i < count; i++) {
-        ASSERT(methods[i].on_call && (methods[i].where == RPC_INLINE || server->env->loop));
-        server->methods[server->method_count + i] = methods[i];
-    }
-    server->method_count = total;
+    rpc_table_add(server->table, methods, count);
 }
 
 void rpc_server_add_method(struct rpc_server *server, const struct rpc_method *method,
@@ -110,15 +118,7 @@ void rpc_server_add_method(struct rpc_server *server, const struct rpc_method *m
 
 const char *rpc_server_service(const struct rpc_server *server, size_t index)
 {
-    for (size_t i = 0; i < server->method_count; i++) {
-        const char *name = server->methods[i].service;
-        bool is_new = true;
-        for (size_t j = 0; j < i && is_new; j++)
-            is_new = strcmp(server->methods[j].service, name) != 0;
-        if (is_new && index-- == 0)
-            return name;
-    }
-    return NULL;
+    return rpc_table_service(server->table, index);
 }
 
 /* gRPC only says "no"; the kernel's reason comes from trying the same address ourselves. */
@@ -171,23 +171,13 @@ void rpc_server_start(struct rpc_server *server)
 {
     ASSERT(!server->is_started);
     server->is_started = true;
-    server->tags = base_alloc(MAX(server->method_count, 1) * sizeof(*server->tags));
-    for (size_t i = 0; i < server->method_count; i++) {
-        const struct rpc_method *method = &server->methods[i];
-        char path[2 * LIMIT_NAME_BYTES];
-        snprintf(path, sizeof(path), "/%s/%s", method->service, method->name);
-        bool has_request = method->kind == RPC_UNARY || method->kind == RPC_SERVER_STREAM;
-        server->tags[i] = grpc_server_register_method(
-            server->grpc, path, NULL,
-            has_request ? GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER : GRPC_SRM_PAYLOAD_NONE, 0);
-        ASSERT(server->tags[i]); /* NULL: twice in the table */
-    }
+    rpc_table_register(server->table);
     grpc_server_start(server->grpc);
-    for (size_t i = 0; i < server->method_count; i++)
+    for (size_t i = 0; i < server->table->method_count; i++)
         for (int n = 0; n < ARMED_PER_METHOD; n++)
-            rpc_call_arm(server, i);
+            rpc_call_arm(server->table, i);
     for (int n = 0; n < ARMED_UNKNOWN; n++)
-        rpc_unknown_arm(server);
+        rpc_unknown_arm(server->table);
 }
 
 /* ---- draining -------------------------------------------------------------------------------- */
@@ -207,39 +197,28 @@ static void start_drain(struct rpc_ev *ev)
     struct rpc_env *env = server->env;
     server->grace_end = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                      gpr_time_from_millis(server->options.grace_ms, GPR_TIMESPAN));
-    server->next_draining = env->draining;
-    env->draining = server;
+    rpc_env_watch(env, &server->grace);
     rpc_tag_release(&server->shutdown_op);
     grpc_server_shutdown_and_notify(server->grpc, env->cq, &server->shutdown_op);
 }
 
-gpr_timespec rpc_servers_check_grace(struct rpc_env *env)
+/* io thread: cancels what outlived the grace period. */
+static gpr_timespec check_grace(struct rpc_watch *watch, gpr_timespec now)
 {
-    gpr_timespec next = gpr_inf_future(GPR_CLOCK_MONOTONIC);
-    if (!env->draining)
-        return next;
-    gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
-    for (struct rpc_server *server = env->draining; server; server = server->next_draining) {
-        if (server->is_grace_over)
-            continue;
-        if (gpr_time_cmp(now, server->grace_end) >= 0) {
-            server->is_grace_over = true;
-            grpc_server_cancel_all_calls(server->grpc);
-        } else if (gpr_time_cmp(server->grace_end, next) < 0) {
-            next = server->grace_end;
-        }
-    }
-    return next;
+    struct rpc_server *server = CONTAINER_OF(watch, struct rpc_server, grace);
+    if (!server->is_grace_over && gpr_time_cmp(now, server->grace_end) < 0)
+        return server->grace_end;
+    if (!server->is_grace_over)
+        grpc_server_cancel_all_calls(server->grpc);
+    server->is_grace_over = true;
+    return gpr_inf_future(GPR_CLOCK_MONOTONIC);
 }
 
 static void on_shutdown(struct rpc_op *op, bool ok)
 {
     (void)ok;
     struct rpc_server *server = CONTAINER_OF(op, struct rpc_server, shutdown_op);
-    struct rpc_server **at = &server->env->draining;
-    while (*at != server)
-        at = &(*at)->next_draining;
-    *at = server->next_draining;
+    rpc_env_unwatch(server->env, &server->grace);
     rpc_ev_deliver(server->env, server->env->loop ? RPC_ON_LOOP : RPC_INLINE, &server->drained_ev);
 }
 
@@ -285,6 +264,8 @@ void rpc_server_free(struct rpc_server *server)
     } else {
         ASSERT(atomic_load(&server->is_drained));
     }
-    grpc_server_destroy(TAKE(server->grpc));
-    rpc_server_unref(server);
+    server->table->grpc = NULL; /* nothing is armed any more */
+    grpc_server_destroy(server->grpc);
+    rpc_table_unref(server->table);
+    free(server);
 }

@@ -1,38 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc_server_int: what rpc_server.c (listening, draining) and rpc_call.c (one call) share. */
+/* rpc_server_int: what the server's files share, from the bottom up: rpc_table.c (what a call needs
+ * of its server), rpc_call.c (one call), rpc_server.c (listening, draining).
+ */
 #ifndef COMMON_RPC_RPC_SERVER_INT_H
 #define COMMON_RPC_RPC_SERVER_INT_H
 
 #include "common/rpc/rpc_int.h"
 
-struct rpc_server {
+/* Outlives the server for the calls that are still ending. Rows are added before
+ * rpc_table_register and never change after it, so any thread may read them. */
+struct rpc_table {
     struct rpc_env *env;
-    grpc_server *grpc;
-    atomic_uint refs; /* the owner's and each call's, for the method rows */
+    grpc_server *grpc; /* rpc_server.c makes and destroys it; calls use it while they are armed */
+    atomic_uint refs;  /* the server's and each call's */
     struct rpc_method *methods;
-    void **tags; /* gRPC's name for each method, from start on */
+    void **tags; /* gRPC's name for each method, from rpc_table_register on */
     size_t method_count;
-    struct rpc_server_options options;
-    bool is_started;
-    bool has_drain; /* drain was asked for; owner's thread */
-    atomic_bool is_drained;
-
-    /* io thread, while draining */
-    struct rpc_server *next_draining;
-    gpr_timespec grace_end;
-    bool is_grace_over;
-
-    struct rpc_ev drain_ev;
-    struct rpc_op shutdown_op;
-    struct rpc_ev drained_ev;
-    void (*on_done)(void *arg);
-    void *arg;
 };
 
-void rpc_server_unref(struct rpc_server *server);
+struct rpc_table *rpc_table_new(struct rpc_env *env, grpc_server *grpc);
+struct rpc_table *rpc_table_ref(struct rpc_table *table);
+void rpc_table_unref(struct rpc_table *table);
+void rpc_table_add(struct rpc_table *table, const struct rpc_method *methods, size_t count);
+/* The index-th service name, each once; NULL past the last. */
+const char *rpc_table_service(const struct rpc_table *table, size_t index);
+/* Tells gRPC of the methods; before the server starts. */
+void rpc_table_register(struct rpc_table *table);
+
 /* Waits for one call of the method; when it comes, the next is armed and this one served. */
-void rpc_call_arm(struct rpc_server *server, size_t method_index);
+void rpc_call_arm(struct rpc_table *table, size_t method_index);
 /* The same for calls of methods that are not in the table: they get UNIMPLEMENTED. */
-void rpc_unknown_arm(struct rpc_server *server);
+void rpc_unknown_arm(struct rpc_table *table);
 
 #endif

@@ -16,94 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinatord/core/core_int.h"
+#include "coordinatord/core/core_life_int.h"
 
 #define FORGET_NS (3600 * NS_PER_S) /* how long the list of members shows a worker that is gone */
 
 #define LEASE_OVER "the lease was over and the steps were given to others; rejoin"
-
-struct member *core_member_of_conn(struct core *core, uint64_t conn)
-{
-    return map_get(&core->by_conn, conn);
-}
-
-struct member *core_member_of_session(struct core *core, uint64_t session)
-{
-    return map_get(&core->by_session, session);
-}
-
-struct member *core_member_named(struct core *core, enum core_role role, const char *name)
-{
-    for (size_t i = 0; i < core->member_count; i++)
-        if (core->members[i]->role == role && strcmp(core->members[i]->name, name) == 0)
-            return core->members[i];
-    return NULL;
-}
-
-bool core_member_is_here(const struct member *member)
-{
-    return member->state == MEMBER_ATTACHED || member->state == MEMBER_SILENT;
-}
-
-void core_member_free(struct member *member)
-{
-    free(member->name);
-    free(member->address);
-    free(member->flight);
-    free(member->opened);
-    free(member->acks);
-    free(member);
-}
-
-/* ---- tickets in flight ----------------------------------------------------------------------- */
-
-static bool ref_equal(const struct core_step_ref *a, const struct core_step_ref *b)
-{
-    return a->step == b->step && a->attempt == b->attempt && a->job == b->job && a->kind == b->kind;
-}
-
-struct in_flight *core_flight_find(struct member *worker, const struct core_step_ref *ref)
-{
-    for (size_t i = 0; i < worker->flight_count; i++) {
-        struct in_flight *flight = &worker->flight[worker->flight_head + i];
-        if (ref_equal(&flight->ref, ref))
-            return flight;
-    }
-    return NULL;
-}
-
-void core_flight_push(struct member *worker, const struct in_flight *flight)
-{
-    if (worker->flight_head + worker->flight_count == worker->flight_capacity) {
-        if (worker->flight_head) {
-            memmove(worker->flight, worker->flight + worker->flight_head,
-                    worker->flight_count * sizeof(*flight));
-            worker->flight_head = 0;
-        }
-        if (worker->flight_count * 2 > worker->flight_capacity || worker->flight_capacity == 0) {
-            worker->flight_capacity = MAX(worker->flight_capacity * 2, (size_t)32);
-            worker->flight =
-                base_realloc(worker->flight, worker->flight_capacity * sizeof(*flight));
-        }
-    }
-    worker->flight[worker->flight_head + worker->flight_count++] = *flight;
-}
-
-void core_flight_remove(struct member *worker, struct in_flight *flight)
-{
-    size_t at = (size_t)(flight - worker->flight);
-    ASSERT(at >= worker->flight_head && at < worker->flight_head + worker->flight_count);
-    if (at == worker->flight_head) {
-        worker->flight_head++;
-    } else {
-        size_t after = worker->flight_head + worker->flight_count - at - 1;
-        memmove(flight, flight + 1, after * sizeof(*flight));
-    }
-    if (--worker->flight_count == 0)
-        worker->flight_head = 0;
-}
-
-/* ---- attaching ------------------------------------------------------------------------------- */
 
 static void goodbye(struct core *core, uint64_t conn, enum err_code code, const char *text)
 {
@@ -135,7 +52,7 @@ static void lose(struct core *core, struct member *member, enum member_state sta
         return;
     if (member->role == CORE_WORKER) {
         size_t held = member->flight_count;
-        core_sched_worker_gone(core, member, state == MEMBER_LOST ? BLAME_DEATH : BLAME_NONE);
+        core_step_worker_gone(core, member, state == MEMBER_LOST ? BLAME_DEATH : BLAME_NONE);
         if (state == MEMBER_LOST)
             for (size_t i = 0; i < core->member_count; i++)
                 if (core->members[i]->role == CORE_SERVER && core_member_is_here(core->members[i]))
@@ -146,21 +63,9 @@ static void lose(struct core *core, struct member *member, enum member_state sta
         core_notice(core, NULL, "%s at %s is %s (%s)", member->name, member->address,
                     state == MEMBER_LEFT ? "gone" : "lost", why);
         core_job_server_lost(core, member); /* first: its jobs wait for it, whatever it was asked */
-        core_order_fail_server(core, member, ERR_UNAVAILABLE, "the server was lost");
+        core_answer_lost(core, member);
     }
     core->is_fill_due = true;
-}
-
-static struct member *add_member(struct core *core, const struct core_hello *hello)
-{
-    struct member *member = base_alloc(sizeof(*member));
-    member->role = hello->role;
-    member->name = base_strdup(hello->name);
-    member->address = base_strdup("");
-    member->state = MEMBER_LOST;
-    core->members = base_realloc(core->members, (core->member_count + 1) * sizeof(*core->members));
-    core->members[core->member_count++] = member;
-    return member;
 }
 
 static void begin_session(struct core *core, struct member *member, const struct core_hello *hello)
@@ -186,7 +91,7 @@ static bool is_among(const struct core_step_ref *refs, size_t count,
                      const struct core_step_ref *ref)
 {
     for (size_t i = 0; i < count; i++)
-        if (ref_equal(&refs[i], ref))
+        if (core_ref_is_equal(&refs[i], ref))
             return true;
     return false;
 }
@@ -194,7 +99,7 @@ static bool is_among(const struct core_step_ref *refs, size_t count,
 static bool is_reported(const struct core_hello *hello, const struct core_step_ref *ref)
 {
     for (size_t i = 0; i < hello->report_count; i++)
-        if (ref_equal(&hello->reports[i].ref, ref))
+        if (core_ref_is_equal(&hello->reports[i].ref, ref))
             return true;
     return false;
 }
@@ -211,13 +116,13 @@ static void match_held(struct core *core, struct member *worker, const struct co
         core_flight_remove(worker, &worker->flight[worker->flight_head + i]);
         struct job *job = core_job_of(core, flight.ref.job);
         if (job)
-            core_sched_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
+            core_step_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
     }
     struct core_step_ref *revoked = core_arena(core, (hello->held_count + 1) * sizeof(*revoked));
     size_t revoked_count = 0;
     for (size_t i = 0; i < hello->held_count; i++)
         if (!core_flight_find(worker, &hello->held[i]) &&
-            !core_sched_adopt(core, worker, &hello->held[i]))
+            !core_step_adopt(core, worker, &hello->held[i]))
             revoked[revoked_count++] = hello->held[i];
     if (revoked_count) {
         struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);
@@ -225,39 +130,6 @@ static void match_held(struct core *core, struct member *worker, const struct co
         act->refs = revoked;
         act->count = revoked_count;
     }
-}
-
-static void resend_orders(struct core *core, struct member *server)
-{
-    for (struct order *order = core->orders; order; order = order->next)
-        if (order->server == server)
-            core_order_send(core, order);
-}
-
-static void forget(struct core *core, size_t at)
-{
-    struct member *member = core->members[at];
-    ASSERT(!core_member_is_here(member) && member->flight_count == 0);
-    map_remove(&core->by_session, member->session);
-    core_member_free(member);
-    memmove(core->members + at, core->members + at + 1,
-            (--core->member_count - at) * sizeof(struct member *));
-}
-
-/* Workers come under ever new names (pods, spot machines): the one that was heard of longest ago makes room. */
-static bool make_room(struct core *core)
-{
-    size_t oldest = core->member_count;
-    for (size_t i = 0; i < core->member_count; i++) {
-        const struct member *member = core->members[i];
-        if (member->role == CORE_WORKER && !core_member_is_here(member) &&
-            (oldest == core->member_count || member->heard_ns < core->members[oldest]->heard_ns))
-            oldest = i;
-    }
-    if (oldest == core->member_count)
-        return false;
-    forget(core, oldest);
-    return true;
 }
 
 void core_member_hello(struct core *core, uint64_t conn, const struct core_hello *hello)
@@ -271,7 +143,8 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     for (size_t i = 0; i < core->member_count; i++)
         same_role += core->members[i]->role == hello->role;
     size_t limit = hello->role == CORE_SERVER ? LIMIT_SERVERS : LIMIT_WORKERS;
-    if (!member && same_role >= limit && (hello->role == CORE_SERVER || !make_room(core))) {
+    if (!member && same_role >= limit &&
+        (hello->role == CORE_SERVER || !core_member_make_room(core))) {
         goodbye(core, conn, ERR_FULL,
                 core_arena_text(core, "%zu members of this role are known, want at most %zu",
                                 same_role, limit));
@@ -279,7 +152,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     }
     bool is_new = !member;
     if (is_new)
-        member = add_member(core, hello);
+        member = core_member_add(core, hello->role, hello->name);
     bool is_same = !is_new && member->incarnation == hello->incarnation;
     if (!is_new && hello->incarnation < member->incarnation) {
         goodbye(
@@ -321,10 +194,10 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     if (member->role == CORE_WORKER) {
         match_held(core, member, hello);
         for (size_t i = 0; i < hello->report_count; i++)
-            core_sched_report(core, member, &hello->reports[i]);
+            core_report_take(core, member, &hello->reports[i]);
     } else {
-        resend_orders(core, member);
-        core_job_server_here(core, member, hello);
+        core_order_resend(core, member);
+        core_place_server_here(core, member, hello);
     }
     core->is_fill_due = true;
 }
@@ -353,8 +226,9 @@ void core_member_heartbeat(struct core *core, struct member *member,
         struct job *job = core_job_of(core, shards[i].job);
         if (!job || !core_job_is_active(job) || shards[i].generation != job->generation)
             continue;
-        for (size_t s = 0; s < job->server_count; s++)
-            if (job->servers[s].is_created && strcmp(job->servers[s].name, member->name) == 0)
+        for (size_t s = 0; s < job->place.server_count; s++)
+            if (job->place.servers[s].is_created &&
+                strcmp(job->place.servers[s].name, member->name) == 0)
                 core_audit_shard(job, s, &shards[i]);
     }
 }
@@ -374,7 +248,7 @@ void core_member_leaving(struct core *core, struct member *member, const struct 
         core_flight_remove(member, found);
         struct job *job = core_job_of(core, flight.ref.job);
         if (job)
-            core_sched_give_back(core, job, &flight.ref, flight.generation, false, member->name);
+            core_step_give_back(core, job, &flight.ref, flight.generation, false, member->name);
     }
     core->is_fill_due = true;
 }
@@ -386,7 +260,7 @@ void core_member_check(struct core *core)
         struct member *member = core->members[i];
         if (!core_member_is_here(member)) {
             if (member->role == CORE_WORKER && core->now_ns >= member->heard_ns + FORGET_NS)
-                forget(core, i--);
+                core_member_forget(core, i--);
             continue;
         }
         uint64_t due_ns = member->heard_ns + lease_ns;
@@ -419,7 +293,7 @@ void core_member_check(struct core *core)
         size_t count = member->flight_count;
         for (size_t f = 0; f < count; f++)
             refs[f] = member->flight[member->flight_head + f].ref;
-        core_sched_worker_gone(core, member, BLAME_OLDEST);
+        core_step_worker_gone(core, member, BLAME_OLDEST);
         if (member->conn != CORE_NO_CONN) {
             struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);
             act->conn = member->conn;

@@ -9,25 +9,13 @@
  *
  * While suspects wait, one worker is kept for them: it gets nothing new until it is empty.
  */
-#include "coordinatord/core/core_int.h"
+#include "coordinatord/core/core_beside_int.h"
 
 #define SUSPECTS 4 /* of one loss: what can be begun at once, on a few devices; the rest waited */
 
 static struct suspicion *suspicion_of(struct job *job, enum core_step_kind kind)
 {
-    return kind == CORE_EVAL ? &job->eval.suspicion : &job->suspicion;
-}
-
-void core_suspect_clear_all(struct suspicion *suspicion)
-{
-    ranges_clear(&suspicion->seen);
-    ranges_clear(&suspicion->suspects);
-}
-
-void core_suspect_done(struct suspicion *suspicion)
-{
-    ranges_done(&suspicion->seen);
-    ranges_done(&suspicion->suspects);
+    return kind == CORE_EVAL ? &job->eval.suspicion : &job->steps.suspicion;
 }
 
 bool core_suspect_has(struct job *job, enum core_step_kind kind, uint64_t number)
@@ -81,7 +69,7 @@ bool core_suspect_next(struct job *job, enum core_step_kind *ret_kind, uint64_t 
         return true;
     }
     if (job->phase == PHASE_TRAINING &&
-        next_of(&job->suspicion.suspects, &job->again, ret_number)) {
+        next_of(&job->steps.suspicion.suspects, &job->steps.again, ret_number)) {
         *ret_kind = CORE_TRAIN;
         return true;
     }
@@ -94,7 +82,7 @@ bool core_suspect_wants(const struct core *core, const struct member *worker)
     for (size_t i = 0; i < core->live_count && !is_any; i++) {
         enum core_step_kind kind;
         uint64_t number;
-        is_any = core_sched_is_runnable(core, core->live[i]) &&
+        is_any = core_job_is_runnable(core, core->live[i]) &&
                  core_suspect_next(core->live[i], &kind, &number);
     }
     if (!is_any)

@@ -4,32 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinatord/core/core_int.h"
-
-const char *core_phase_name(enum phase phase)
-{
-    switch (phase) {
-    case PHASE_QUEUED:
-        return "queued";
-    case PHASE_LOOKING:
-        return "looking";
-    case PHASE_PLANNING:
-        return "planning";
-    case PHASE_PLACING:
-        return "placing";
-    case PHASE_TRAINING:
-        return "training";
-    case PHASE_FINISHING:
-        return "finishing";
-    case PHASE_RECOVERING:
-        return "recovering";
-    case PHASE_WAITING:
-        return "waiting";
-    case PHASE_ENDED:
-        return "ended";
-    }
-    return "unknown";
-}
+#include "coordinatord/core/core_base_int.h"
 
 static void fill_rates(const struct core *core, const struct job *job, uint64_t now_ns,
                        struct core_job_view *view)
@@ -39,8 +14,8 @@ static void fill_rates(const struct core *core, const struct job *job, uint64_t 
     if (job->phase == PHASE_ENDED ||
         job->phase == PHASE_FINISHING) { /* over the whole run of this process */
         if (view->elapsed_s > 0 && core->is_started) {
-            view->steps_per_second = (double)job->acked_here / view->elapsed_s;
-            view->images_per_second = (double)job->images_here / view->elapsed_s;
+            view->steps_per_second = (double)job->pace.acked_here / view->elapsed_s;
+            view->images_per_second = (double)job->pace.images_here / view->elapsed_s;
         }
         return;
     }
@@ -49,10 +24,10 @@ static void fill_rates(const struct core *core, const struct job *job, uint64_t 
     uint64_t steps = 0;
     uint64_t images = 0;
     for (size_t i = 0; i < RATE_SLOTS; i++) {
-        steps += job->slot_steps[i];
-        images += job->slot_images[i];
+        steps += job->pace.slot_steps[i];
+        images += job->pace.slot_images[i];
     }
-    double span = (double)(now_ns - job->slot_ns) * 1e-9 + RATE_SLOTS - 1;
+    double span = (double)(now_ns - job->pace.slot_ns) * 1e-9 + RATE_SLOTS - 1;
     double since = (double)(now_ns - job->phase_ns) * 1e-9;
     span = MIN(span, since);
     if (span > 0.05) {
@@ -63,37 +38,39 @@ static void fill_rates(const struct core *core, const struct job *job, uint64_t 
 
 static void fill_servers(struct core *core, const struct job *job, struct core_job_view *view)
 {
-    core->view_servers =
-        base_realloc(core->view_servers, (job->server_count + 1) * sizeof(*core->view_servers));
-    for (size_t i = 0; i < job->server_count; i++) {
-        const struct member *member = core_member_named(core, CORE_SERVER, job->servers[i].name);
+    core->view_servers = base_realloc(core->view_servers,
+                                      (job->place.server_count + 1) * sizeof(*core->view_servers));
+    for (size_t i = 0; i < job->place.server_count; i++) {
+        const struct member *member =
+            core_member_named(core, CORE_SERVER, job->place.servers[i].name);
         core->view_servers[i] = (struct core_server_ref){
             .conn = member ? member->conn : CORE_NO_CONN,
-            .name = job->servers[i].name,
-            .address = job->servers[i].address,
-            .shard_count = job->servers[i].shard_count,
+            .name = job->place.servers[i].name,
+            .address = job->place.servers[i].address,
+            .shard_count = job->place.servers[i].shard_count,
             .memory_bytes = member ? member->memory_bytes : 0,
         };
     }
     view->servers = core->view_servers;
-    view->server_count = job->server_count;
-    core->view_shards =
-        base_realloc(core->view_shards, (job->shard_count + 1) * sizeof(*core->view_shards));
-    view->duplicates_refused = job->final_duplicates;
-    for (size_t i = 0; i < job->shard_count; i++) {
-        const struct shard_view *shard = &job->shards[i];
-        core->view_shards[i] = (struct core_shard_view){job->servers[shard->server_index].name,
-                                                        shard->shard, shard->applied, shard->bytes};
+    view->server_count = job->place.server_count;
+    core->view_shards = base_realloc(core->view_shards,
+                                     (job->accounts.shard_count + 1) * sizeof(*core->view_shards));
+    view->duplicates_refused = job->accounts.final_duplicates;
+    for (size_t i = 0; i < job->accounts.shard_count; i++) {
+        const struct shard_view *shard = &job->accounts.shards[i];
+        core->view_shards[i] =
+            (struct core_shard_view){job->place.servers[shard->server_index].name, shard->shard,
+                                     shard->applied, shard->bytes};
         view->duplicates_refused += shard->duplicates;
     }
     view->shards = core->view_shards;
-    view->shard_count = job->shard_count;
+    view->shard_count = job->accounts.shard_count;
 }
 
 /* Of the last step before which nothing is missing. */
 static uint32_t last_epoch(const struct job *job)
 {
-    uint64_t low = ranges_watermark(&job->finished);
+    uint64_t low = ranges_watermark(&job->steps.finished);
     return low ? (uint32_t)((low - 1) / job->steps_per_epoch) : 0;
 }
 
@@ -117,27 +94,27 @@ bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
         .first_ckpt = core_job_first_ckpt(job),
         .steps_total = job->steps_total,
         .steps_per_epoch = job->steps_per_epoch,
-        .issued = ranges_total(&job->issued),
-        .acknowledged = job->acked_count,
-        .reissued = job->reissued,
-        .abandoned = job->abandoned_count,
-        .lost = job->lost,
-        .repeated = job->repeated,
-        .is_accounting_final = job->is_accounting_final,
-        .evals = job->evals,
-        .eval_count = job->eval_count,
-        .ckpts = job->ckpts,
-        .ckpt_count = job->ckpt_count,
-        .abandoned_steps = job->abandoned_list,
-        .abandoned_count = job->abandoned_count,
-        .notices = (const char *const *)job->notices,
-        .notice_count = job->notice_count,
-        .loss = job->loss,
-        .staleness = job->staleness,
-        .epoch = job->phase == PHASE_ENDED ? last_epoch(job) : job->epoch,
+        .issued = ranges_total(&job->steps.issued),
+        .acknowledged = job->steps.acked_count,
+        .reissued = job->steps.reissued,
+        .abandoned = job->past.abandoned_count,
+        .lost = job->accounts.lost,
+        .repeated = job->accounts.repeated,
+        .is_accounting_final = job->accounts.is_accounting_final,
+        .evals = job->past.evals,
+        .eval_count = job->past.eval_count,
+        .ckpts = job->past.ckpts,
+        .ckpt_count = job->past.ckpt_count,
+        .abandoned_steps = job->past.abandoned_list,
+        .abandoned_count = job->past.abandoned_count,
+        .notices = (const char *const *)job->past.notices,
+        .notice_count = job->past.notice_count,
+        .loss = job->pace.loss,
+        .staleness = job->pace.staleness,
+        .epoch = job->phase == PHASE_ENDED ? last_epoch(job) : job->steps.epoch,
         .submitted_ms = job->submitted_ms,
-        .acked = &job->acked,
-        .abandoned_set = &job->abandoned,
+        .acked = &job->steps.acked,
+        .abandoned_set = &job->steps.abandoned,
         .ckpt_acked = &job->ckpt.acked,
     };
     if (!core->is_started || job->phase == PHASE_ENDED)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinatord/core/core_int.h"
+#include "coordinatord/core/core_life_int.h"
 
 static const char *who_holds(struct core *core, const struct job *job)
 {
@@ -28,7 +28,7 @@ static const char *who_holds(struct core *core, const struct job *job)
     return *text ? text : " no worker holds a step of it";
 }
 
-void core_job_check(struct core *core)
+void core_watch_check(struct core *core)
 {
     for (size_t i = 0; i < core->live_count;) {
         struct job *job = core->live[i];
@@ -56,16 +56,16 @@ void core_job_check(struct core *core)
         core_arm(core, job->stall_ns);
         if (job->hold_until_ns > core->now_ns)
             core_arm(core, job->hold_until_ns);
-        while (job->phase == PHASE_TRAINING && core->now_ns >= job->slot_ns + NS_PER_S) {
-            job->slot_at = (job->slot_at + 1) % RATE_SLOTS;
-            job->slot_steps[job->slot_at] = 0;
-            job->slot_images[job->slot_at] = 0;
-            job->slot_ns = core->now_ns >= job->slot_ns + RATE_SLOTS * NS_PER_S
-                               ? core->now_ns
-                               : job->slot_ns + NS_PER_S;
+        while (job->phase == PHASE_TRAINING && core->now_ns >= job->pace.slot_ns + NS_PER_S) {
+            job->pace.slot_at = (job->pace.slot_at + 1) % RATE_SLOTS;
+            job->pace.slot_steps[job->pace.slot_at] = 0;
+            job->pace.slot_images[job->pace.slot_at] = 0;
+            job->pace.slot_ns = core->now_ns >= job->pace.slot_ns + RATE_SLOTS * NS_PER_S
+                                    ? core->now_ns
+                                    : job->pace.slot_ns + NS_PER_S;
         }
         if (job->phase == PHASE_TRAINING) {
-            core_arm(core, job->slot_ns + NS_PER_S);
+            core_arm(core, job->pace.slot_ns + NS_PER_S);
             if (core->config.audit_ms && core->now_ns >= job->audit.next_ns)
                 core_audit_start(core, job, false);
             if (core->config.audit_ms)

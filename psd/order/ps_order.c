@@ -15,72 +15,6 @@
 #include "psd/order/ps_order_int.h"
 #include "psd/order/ps_wire.h"
 
-void ps_part_free(struct part *part)
-{
-    part->orders->parts_out--;
-    free(part->name);
-    free(part->restore_directory);
-    slice_layout_free(part->layout);
-    job_spec_free(part->spec);
-    shard_job_free(part->made);
-    free(part->directory);
-    snapshot_free(part->snapshot);
-    free(part->file_name);
-    free(part);
-}
-
-struct part *ps_part_new(struct ps_orders *orders, struct order *order, uint32_t shard,
-                         uint64_t job, uint64_t generation)
-{
-    struct part *part = base_alloc(sizeof(*part));
-    part->orders = orders;
-    orders->parts_out++;
-    part->order = order;
-    part->shard = orders->ps->shards[shard];
-    part->job = job;
-    part->generation = generation;
-    if (order)
-        order->parts++;
-    return part;
-}
-
-struct held_job *ps_held_find(struct ps_orders *orders, uint64_t job)
-{
-    struct held_job *held = orders->jobs;
-    while (held && held->job != job)
-        held = held->next;
-    return held;
-}
-
-static void held_forget(struct ps_orders *orders, uint64_t job)
-{
-    struct held_job **at = &orders->jobs;
-    while (*at && (*at)->job != job)
-        at = &(*at)->next;
-    struct held_job *held = *at;
-    if (!held)
-        return;
-    *at = held->next;
-    free(held->name);
-    free(held);
-}
-
-/* The record of a job at a generation, or NULL with the reason. */
-struct held_job *ps_held_at(struct ps_orders *orders, uint64_t job, uint64_t generation,
-                            struct err *err)
-{
-    struct held_job *held = ps_held_find(orders, job);
-    if (!held || held->generation < generation)
-        err_set(err, ERR_UNAVAILABLE, "%s: job %" PRIu64 " generation %" PRIu64 " is not here",
-                orders->ps->name, job, generation);
-    else if (held->generation > generation)
-        err_set(err, ERR_STALE, "%s: job %" PRIu64 ": generation %" PRIu64 ", want %" PRIu64,
-                orders->ps->name, job, generation, held->generation);
-    else
-        return held;
-    return NULL;
-}
-
 /* ---- answers -------------------------------------------------------------------------------- */
 static void file_free(Steadfast__V1__CkptFile *file)
 {
@@ -135,134 +69,12 @@ static void order_answer(struct ps_orders *orders, struct order *order)
         log_warn("order.failed", "order=%" PRIu64 " job=%" PRIu64 " code=%s err=\"%s\"",
                  order->number, order->job, done.code, done.text);
     keep_answer(orders, order, &done);
-    orders->on_done(&done, orders->arg);
+    orders->env.on_done(&done, orders->env.arg);
     ps_wire_states_free(done.shards, done.n_shards);
     order_free(order);
 }
 
-/* A part, or the beginning, has ended. */
-static void order_part_ended(struct ps_orders *orders, struct order *order, const struct err *err)
-{
-    ASSERT(order->parts > 0);
-    if (err && err->code != ERR_OK && order->err.code == ERR_OK)
-        order->err = *err;
-    if (--order->parts > 0)
-        return;
-    order_answer(orders, order);
-    ps_orders_begin_ready(orders);
-}
-
-/* ---- parts on their way
- * -------------------------------------------------------------------------- */
-static void run_then(void *arg)
-{
-    struct part *part = arg;
-    part->then(part);
-}
-
-void ps_part_to_loop(struct part *part, void (*then)(struct part *part))
-{
-    part->then = then;
-    rpc_env_post(part->orders->ps->env, run_then, part);
-}
-
-void ps_part_ended(struct part *part)
-{
-    if (part->order)
-        order_part_ended(part->orders, part->order, &part->err);
-    ps_part_free(part);
-}
-
-/* To the shard's or its file thread; when that refuses (full, stopping), the part ends with the
- * reason. */
-void ps_part_to_thread(struct part *part, struct task_thread *thread,
-                       void (*run)(struct task *task), void (*then)(struct part *part))
-{
-    part->task.run = run;
-    enum err_code code = task_thread_post(thread, &part->task);
-    if (code == ERR_OK)
-        return;
-    err_set(&part->err, code, "shard %u takes no more orders now", shard_index(part->shard));
-    ps_part_to_loop(part, then);
-}
-
-/* ---- the short ones
- * ------------------------------------------------------------------------------ */
-static enum err_code do_prune(struct ps_orders *orders, const Steadfast__V1__Prune *prune,
-                              struct err *err)
-{
-    struct held_job *held = ps_held_at(orders, prune->job, prune->generation, err);
-    if (!held)
-        return err->code;
-    enum err_code code = ERR_OK;
-    for (uint32_t i = 0; i < orders->ps->shard_count && code == ERR_OK; i++)
-        if (held->has_slices[i])
-            code = shard_prune(orders->ps->shards[i], prune->job, prune->generation,
-                               prune->watermark, err);
-    return code;
-}
-
-static void do_unpin(struct ps_orders *orders, uint64_t job, uint64_t pin)
-{
-    for (uint32_t i = 0; i < orders->ps->shard_count; i++)
-        shard_unpin(orders->ps->shards[i], job, pin);
-}
-
-static enum err_code do_pin(struct ps_orders *orders, const Steadfast__V1__Pin *pin,
-                            struct err *err)
-{
-    struct held_job *held = ps_held_at(orders, pin->job, pin->generation, err);
-    if (!held)
-        return err->code;
-    enum err_code code = ERR_OK;
-    for (uint32_t i = 0; i < orders->ps->shard_count && code == ERR_OK; i++)
-        if (held->has_slices[i])
-            code = shard_pin(orders->ps->shards[i], pin->job, pin->generation, pin->pin, err);
-    if (code != ERR_OK)
-        do_unpin(orders, pin->job, pin->pin);
-    return code;
-}
-
-/* Shard thread. */
-void ps_part_drop(struct task *task)
-{
-    struct part *part = CONTAINER_OF(task, struct part, task);
-    shard_drop(part->shard, part->job);
-    ps_part_to_loop(part, ps_part_ended);
-}
-
-static void begin_drop(struct ps_orders *orders, struct order *order, uint64_t job)
-{
-    for (uint32_t i = 0; i < orders->ps->shard_count; i++) {
-        struct part *part = ps_part_new(orders, order, i, job, 0);
-        shard_close_job(part->shard, job, UINT64_MAX);
-        ps_part_to_thread(part, shard_thread(part->shard), ps_part_drop, ps_part_ended);
-    }
-    if (ps_held_find(orders, job))
-        log_info("job.drop", "job=%" PRIu64, job);
-    held_forget(orders, job);
-}
-
-/* Shard thread. */
-static void fence_run(struct task *task)
-{
-    ps_part_to_loop(CONTAINER_OF(task, struct part, task), ps_part_ended);
-}
-
-static void begin_fence(struct ps_orders *orders, struct order *order, uint64_t session)
-{
-    for (uint32_t i = 0; i < orders->ps->shard_count; i++) {
-        struct part *part = ps_part_new(orders, order, i, 0, 0);
-        part->task.run = fence_run;
-        if (shard_fence(part->shard, session, &part->task))
-            ps_part_to_loop(part, ps_part_ended);
-    }
-    ps_api_end_session(orders->ps, session);
-    log_info("session.fenced", "session=%" PRIu64, session);
-}
-
-/* ---- the queue
- * ----------------------------------------------------------------------------------- */
+/* ---- the queue -------------------------------------------------------------------------------- */
 static uint64_t job_of(const Steadfast__V1__ServerOrder *message)
 {
     switch (message->what_case) {
@@ -300,19 +112,19 @@ static void begin(struct ps_orders *orders, struct order *order)
         code = ps_order_begin_snapshot(orders, order, &err);
         break;
     case STEADFAST__V1__SERVER_ORDER__WHAT_PRUNE:
-        code = do_prune(orders, message->prune, &err);
+        code = ps_order_do_prune(orders, message->prune, &err);
         break;
     case STEADFAST__V1__SERVER_ORDER__WHAT_PIN:
-        code = do_pin(orders, message->pin, &err);
+        code = ps_order_do_pin(orders, message->pin, &err);
         break;
     case STEADFAST__V1__SERVER_ORDER__WHAT_UNPIN:
-        do_unpin(orders, message->unpin->job, message->unpin->pin);
+        ps_order_do_unpin(orders, message->unpin->job, message->unpin->pin);
         break;
     case STEADFAST__V1__SERVER_ORDER__WHAT_DROP:
-        begin_drop(orders, order, message->drop->job);
+        ps_order_begin_drop(orders, order, message->drop->job);
         break;
     case STEADFAST__V1__SERVER_ORDER__WHAT_FENCE:
-        begin_fence(orders, order, message->fence->session);
+        ps_order_begin_fence(orders, order, message->fence->session);
         break;
     case STEADFAST__V1__SERVER_ORDER__WHAT_MARKS:
         if (!ps_held_at(orders, message->marks->job, message->marks->generation, &err))
@@ -323,7 +135,7 @@ static void begin(struct ps_orders *orders, struct order *order)
                        order->number, (int)message->what_case);
     }
     ASSERT(code == err.code);
-    order_part_ended(orders, order, &err);
+    ps_order_part_ended(orders, order, &err);
 }
 
 static bool is_ready(const struct ps_orders *orders, const struct order *order)
@@ -336,22 +148,26 @@ static bool is_ready(const struct ps_orders *orders, const struct order *order)
     return true;
 }
 
-/* Begins what may begin. An order that ends at once changes the list, so the walk starts over. */
-void ps_orders_begin_ready(struct ps_orders *orders)
+/* Answers what has ended and begins what may begin. Both change the list, and beginning can end an
+ * order at once, so the walk starts over after each. */
+static void turn(struct ps_orders *orders)
 {
-    if (orders->is_beginning || orders->is_stopping)
+    if (orders->is_turning)
         return;
-    orders->is_beginning = true;
+    orders->is_turning = true;
     struct order *order = orders->orders;
     while (order) {
-        if (is_ready(orders, order)) {
+        if (order->is_ended)
+            order_answer(orders, order);
+        else if (!orders->is_stopping && is_ready(orders, order))
             begin(orders, order);
-            order = orders->orders;
-        } else {
+        else {
             order = order->next;
+            continue;
         }
+        order = orders->orders;
     }
-    orders->is_beginning = false;
+    orders->is_turning = false;
 }
 
 void ps_orders_execute(struct ps_orders *orders, uint64_t start,
@@ -364,7 +180,7 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
         Steadfast__V1__OrderDone *done =
             steadfast__v1__order_done__unpack(NULL, answer->bytes, answer->packed);
         ASSERT(done);
-        orders->on_done(done, orders->arg);
+        orders->env.on_done(done, orders->env.arg);
         steadfast__v1__order_done__free_unpacked(done, NULL);
         return;
     }
@@ -378,7 +194,7 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
         done.order = message->order;
         done.code = (char *)err_name(err.code);
         done.text = err.text;
-        orders->on_done(&done, orders->arg);
+        orders->env.on_done(&done, orders->env.arg);
         return;
     }
     size_t bytes = protobuf_c_message_get_packed_size(&message->base);
@@ -395,7 +211,7 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
         at = &(*at)->next;
     *at = order;
     orders->order_count++;
-    ps_orders_begin_ready(orders);
+    turn(orders);
 }
 
 void ps_orders_drop_all(struct ps_orders *orders)
@@ -416,33 +232,7 @@ void ps_orders_drop_all(struct ps_orders *orders)
         order_free(order);
     }
     while (orders->jobs)
-        begin_drop(orders, NULL, orders->jobs->job);
-}
-
-Steadfast__V1__ShardState **ps_orders_states(struct ps_orders *orders, uint64_t job,
-                                             bool with_marks, size_t *ret_count)
-{
-    const struct ps *ps = orders->ps;
-    Steadfast__V1__ShardState **states = NULL;
-    size_t count = 0;
-    for (uint32_t s = 0; s < ps->shard_count; s++) {
-        struct shard_state list[LIMIT_JOBS_ACTIVE];
-        size_t found =
-            MIN(shard_states(ps->shards[s], list, LIMIT_JOBS_ACTIVE), (size_t)LIMIT_JOBS_ACTIVE);
-        states = base_realloc(states, (count + found + 1) * sizeof(Steadfast__V1__ShardState *));
-        for (size_t i = 0; i < found; i++) {
-            const struct held_job *held = ps_held_find(orders, list[i].job);
-            if (!held || held->generation != list[i].generation || (job && job != list[i].job))
-                continue;
-            struct ranges marks;
-            bool has_marks = with_marks && shard_marks(ps->shards[s], list[i].job, &marks);
-            states[count++] = ps_wire_state(&list[i], held->server, s, has_marks ? &marks : NULL);
-            if (has_marks)
-                ranges_done(&marks);
-        }
-    }
-    *ret_count = count;
-    return states;
+        ps_order_begin_drop(orders, NULL, orders->jobs->job);
 }
 
 bool ps_orders_stop(struct ps_orders *orders)
@@ -451,14 +241,11 @@ bool ps_orders_stop(struct ps_orders *orders)
     return orders->parts_out == 0;
 }
 
-struct ps_orders *ps_orders_new(struct ps *ps,
-                                void (*on_done)(const Steadfast__V1__OrderDone *done, void *arg),
-                                void *arg)
+struct ps_orders *ps_orders_new(const struct ps_order_env *env)
 {
     struct ps_orders *orders = base_alloc(sizeof(*orders));
-    orders->ps = ps;
-    orders->on_done = on_done;
-    orders->arg = arg;
+    orders->env = *env;
+    orders->turn = turn;
     return orders;
 }
 
@@ -472,7 +259,7 @@ void ps_orders_free(struct ps_orders *orders)
         order_free(order);
     }
     while (orders->jobs)
-        held_forget(orders, orders->jobs->job);
+        ps_held_forget(orders, orders->jobs->job);
     for (size_t i = 0; i < PS_ORDER_ANSWERS; i++)
         free(orders->answers[i].packed);
     free(orders);

@@ -12,15 +12,27 @@
 #define PSD_ORDER_PS_ORDER_H
 
 #include "common/base/base.h"
+#include "common/rpc/rpc.h"
 #include "proto/fleet.pb-c.h"
+#include "psd/shard/shard.h"
 
-struct ps;
 struct ps_orders;
 
-/* on_done gets each answer, borrowed for the call. */
-struct ps_orders *ps_orders_new(struct ps *ps,
-                                void (*on_done)(const Steadfast__V1__OrderDone *done, void *arg),
-                                void *arg);
+/* What orders are carried out on; all of it is borrowed for the life of ps_orders. */
+struct ps_order_env {
+    struct rpc_env *rpc; /* the way back to the loop */
+    const char *name;    /* the server's, for errors */
+    struct shard *const *shards;
+    uint32_t shard_count;
+    struct budget *values; /* memory of variables */
+    /* Loop: an answer, borrowed for the call. */
+    void (*on_done)(const Steadfast__V1__OrderDone *done, void *arg);
+    /* Loop: a session was fenced; its pushes that are still coming in are to end. */
+    void (*end_session)(uint64_t session, void *arg);
+    void *arg;
+};
+
+struct ps_orders *ps_orders_new(const struct ps_order_env *env);
 /* Begins nothing more. True: no part is on its way any more; else ask again after the loop has
  * turned. The shards' threads are stopped. */
 bool ps_orders_stop(struct ps_orders *orders);

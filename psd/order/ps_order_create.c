@@ -41,7 +41,7 @@ static void create_install(struct task *task)
 /* Memory of the older generation comes back when its last reader is gone, which is soon. */
 static enum err_code make_values(struct part *part, struct values **ret_values, struct err *err)
 {
-    struct budget *budget = part->orders->ps->values;
+    struct budget *budget = part->orders->env.values;
     AUTO_MEM char *what = base_asprintf("job %s shard %u", part->name, shard_index(part->shard));
     uint64_t deadline = clock_now_ns() + MEMORY_WAIT_NS;
     for (;;) {
@@ -94,29 +94,29 @@ static void create_retire(struct task *task)
 enum err_code ps_order_begin_create(struct ps_orders *orders, struct order *order, struct err *err)
 {
     const Steadfast__V1__CreateShards *create = order->message->create;
-    struct ps *ps = orders->ps;
+    const struct ps_order_env *env = &orders->env;
     if (create->generation == 0 || create->generation >= LIMIT_GENERATIONS)
         return err_set(err, ERR_INVALID, "create: generation %" PRIu64 ", want 1 to %d",
                        create->generation, LIMIT_GENERATIONS - 1);
     struct held_job *held = ps_held_find(orders, create->job);
     if (held && held->generation > create->generation)
         return err_set(err, ERR_STALE, "%s: job %" PRIu64 ": generation %" PRIu64 ", want %" PRIu64,
-                       ps->name, create->job, create->generation, held->generation);
+                       env->name, create->job, create->generation, held->generation);
     struct part *parts[LIMIT_SHARDS_PER_SERVER] = {0};
     enum err_code code = ERR_OK;
-    for (uint32_t i = 0; i < ps->shard_count && code == ERR_OK; i++) {
+    for (uint32_t i = 0; i < env->shard_count && code == ERR_OK; i++) {
         parts[i] = ps_part_new(orders, order, i, create->job, create->generation);
         parts[i]->name = base_strdup(create->name);
         if (create->restore_directory[0])
             parts[i]->restore_directory = base_strdup(create->restore_directory);
-        code = slice_layout_new(create->plan, create->server, i, ps->shard_count, &parts[i]->layout,
-                                err);
+        code = slice_layout_new(create->plan, create->server, i, env->shard_count,
+                                &parts[i]->layout, err);
         if (code == ERR_OK)
             code =
                 job_spec_parse(create->spec_json, strlen(create->spec_json), &parts[i]->spec, err);
     }
     if (code != ERR_OK) {
-        for (uint32_t i = 0; i < ps->shard_count && parts[i]; i++) {
+        for (uint32_t i = 0; i < env->shard_count && parts[i]; i++) {
             order->parts--;
             ps_part_free(parts[i]);
         }
@@ -132,10 +132,10 @@ enum err_code ps_order_begin_create(struct ps_orders *orders, struct order *orde
     bool is_again = held->generation == create->generation;
     held->generation = create->generation;
     held->server = create->server;
-    for (uint32_t i = 0; i < ps->shard_count; i++) {
+    for (uint32_t i = 0; i < env->shard_count; i++) {
         held->has_slices[i] = parts[i]->layout->count > 0;
-        shard_close_job(ps->shards[i], create->job, create->generation);
-        ps_part_to_thread(parts[i], shard_thread(ps->shards[i]), create_retire, create_ended);
+        shard_close_job(env->shards[i], create->job, create->generation);
+        ps_part_to_thread(parts[i], shard_thread(env->shards[i]), create_retire, create_ended);
     }
     log_info("job.create", "job=%s generation=%" PRIu64 " server=%u restore=\"%s\" again=%d",
              create->name, create->generation, create->server, create->restore_directory, is_again);

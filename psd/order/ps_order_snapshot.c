@@ -48,7 +48,7 @@ static void snapshot_copied(struct part *part)
     else
         ps_part_ended(part);
     if (is_released)
-        ps_orders_begin_ready(orders);
+        orders->turn(orders);
 }
 
 /* Shard thread. */
@@ -69,7 +69,7 @@ enum err_code ps_order_begin_snapshot(struct ps_orders *orders, struct order *or
     struct held_job *held = ps_held_at(orders, snapshot->job, snapshot->generation, err);
     if (!held)
         return err->code;
-    for (uint32_t i = 0; i < orders->ps->shard_count; i++) {
+    for (uint32_t i = 0; i < orders->env.shard_count; i++) {
         if (!held->has_slices[i])
             continue;
         struct part *part = ps_part_new(orders, order, i, snapshot->job, snapshot->generation);

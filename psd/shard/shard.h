@@ -95,11 +95,10 @@ bool shard_marks(struct shard *shard, uint64_t job, struct ranges *ret_marks);
  * ---------------------------------------------------------------------------- */
 MUST_CHECK enum err_code shard_prune(struct shard *shard, uint64_t job, uint64_t generation,
                                      uint64_t watermark, struct err *err);
-/* Again with the same number: keeps the first. ERR_FULL: LIMIT_PINS. */
-/* Sessions of another ledger's coordinator mean nothing to the next one. Any thread. */
+/* Sessions of another ledger's coordinator mean nothing to the next one. */
 void shard_forget_fences(struct shard *shard);
-/* Lets go of pins of earlier coordinators (a pin's upper 32 bits are the coordinator's start
- * number). */
+/* Again with the same number: keeps the first. Lets go of pins of earlier coordinators (a pin's
+ * upper 32 bits are the coordinator's start number). ERR_FULL: LIMIT_PINS. */
 MUST_CHECK enum err_code shard_pin(struct shard *shard, uint64_t job, uint64_t generation,
                                    uint64_t pin, struct err *err);
 void shard_unpin(struct shard *shard, uint64_t job, uint64_t pin);

@@ -13,7 +13,6 @@
 #include "common/daemon/flags.h"
 #include "common/daemon/notify.h"
 #include "proto/methods.h"
-#include "psd/order/ps_order.h"
 #include "psd/order/ps_wire.h"
 #include "psd/shell/ps_int.h"
 

@@ -13,7 +13,7 @@
 #include "common/spec/address.h"
 #include "proto/health_service.h"
 #include "proto/reflection_service.h"
-#include "psd/order/ps_order.h"
+#include "psd/exchange/ps_exchange.h"
 #include "psd/shell/member.h"
 #include "psd/shell/ps_int.h"
 
@@ -23,7 +23,38 @@ static void on_order_done(const Steadfast__V1__OrderDone *done, void *arg)
     member_answer(ps->member, done);
 }
 
-#define PULL_STALL_MS 10000u
+static void on_session_fenced(uint64_t session, void *arg)
+{
+    struct ps *ps = arg;
+    ps_exchange_end_session(ps->exchange, session);
+}
+
+/* Shards, and what works on them. */
+static void make_rooms(struct ps *ps, const struct ps_options *options)
+{
+    ps->values = budget_new(options->memory_bytes, false);
+    ps->grads = budget_new(options->inflight_bytes, true);
+    ps->shards = base_alloc(options->shard_count * sizeof(struct shard *));
+    ps->shard_count = options->shard_count;
+    for (uint32_t i = 0; i < ps->shard_count; i++)
+        ps->shards[i] = shard_new(
+            &(struct shard_options){.index = i, .values = ps->values, .grads = ps->grads});
+    ps->exchange =
+        ps_exchange_new(&(struct ps_exchange_options){.loop = ps->loop,
+                                                      .name = ps->name,
+                                                      .shards = ps->shards,
+                                                      .shard_count = ps->shard_count,
+                                                      .inflight_bytes = options->inflight_bytes,
+                                                      .pull_stall_ms = options->pull_stall_ms});
+    ps->orders = ps_orders_new(&(struct ps_order_env){.rpc = ps->env,
+                                                      .name = ps->name,
+                                                      .shards = ps->shards,
+                                                      .shard_count = ps->shard_count,
+                                                      .values = ps->values,
+                                                      .on_done = on_order_done,
+                                                      .end_session = on_session_fenced,
+                                                      .arg = ps});
+}
 
 enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struct err *err)
 {
@@ -31,10 +62,6 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
         return err_set(err, ERR_INVALID, "%u shards, want 1 to %d", options->shard_count,
                        LIMIT_SHARDS_PER_SERVER);
     AUTO(ps) ps = base_alloc(sizeof(*ps));
-    pthread_mutex_init(&ps->push_lock, NULL);
-    pthread_mutex_init(&ps->pull_lock, NULL);
-    ps->pull_stall_ms = options->pull_stall_ms ? options->pull_stall_ms : PULL_STALL_MS;
-    ps->pull_timer = loop_timer_new(options->loop, ps_api_check_pulls, ps);
     ps->loop = options->loop;
     ps->env = options->env;
     ps->on_fatal = options->on_fatal;
@@ -52,22 +79,13 @@ enum err_code ps_new(const struct ps_options *options, struct ps **ret_ps, struc
         return code;
     ps->address =
         options->advertise ? base_strdup(options->advertise) : address_bound(options->listen, port);
-    ps_api_add(ps);
+    make_rooms(ps, options);
+    ps_exchange_add(ps->exchange, ps->server);
     ps->health = health_service_new();
     health_service_add(ps->health, ps->server);
     reflection_service_add(ps->server);
     health_service_set(ps->health, "", true);
     health_service_set(ps->health, "steadfast.v1.ParameterServer", true);
-
-    ps->values = budget_new(options->memory_bytes, false);
-    ps->grads = budget_new(options->inflight_bytes, true);
-    ps->gate = push_gate_new(options->inflight_bytes, LIMIT_PUSHES_ADMITTED, LIMIT_PUSHES_WAITING);
-    ps->orders = ps_orders_new(ps, on_order_done, ps);
-    ps->shards = base_alloc(options->shard_count * sizeof(struct shard *));
-    ps->shard_count = options->shard_count;
-    for (uint32_t i = 0; i < ps->shard_count; i++)
-        ps->shards[i] = shard_new(
-            &(struct shard_options){.index = i, .values = ps->values, .grads = ps->grads});
     code = member_new(ps, &ps->member, err);
     if (code != ERR_OK)
         return code;
@@ -89,7 +107,7 @@ void ps_start(struct ps *ps)
 {
     ps->is_started = true;
     rpc_server_start(ps->server);
-    loop_timer_every(ps->pull_timer, MAX(ps->pull_stall_ms / 4, 1u));
+    ps_exchange_start(ps->exchange);
     member_start(ps->member);
 }
 
@@ -135,7 +153,7 @@ void ps_free(struct ps *ps)
     health_service_free(ps->health);
     ps_orders_free(ps->orders);
     member_free(ps->member);
-    push_gate_free(ps->gate);
+    ps_exchange_free(ps->exchange);
     budget_free(ps->grads);
     budget_free(ps->values);
     free(ps->shards);
@@ -143,8 +161,5 @@ void ps_free(struct ps *ps)
     free(ps->address);
     free(ps->coordinator);
     free(ps->coordinator_name);
-    loop_timer_free(ps->pull_timer);
-    pthread_mutex_destroy(&ps->pull_lock);
-    pthread_mutex_destroy(&ps->push_lock);
     free(ps);
 }

@@ -27,7 +27,8 @@ kernels/cpu         common/base models/graph kernels/device
 kernels/fake        common/base models/graph kernels/device
 kernels/ref         common/base models/graph kernels/device
 kernels/program     common/base models/graph kernels/device kernels/cpu kernels/fake kernels/ref
-coordinatord/core   common/base common/spec
+coordinatord/rule   common/base common/spec
+coordinatord/core   common/base common/spec coordinatord/rule
 coordinatord/ledger common/base common/loop common/spec coordinatord/core
 coordinatord/plan   common/base common/spec models proto
 coordinatord/shell  common models proto coordinatord/core coordinatord/ledger coordinatord/plan
@@ -35,8 +36,8 @@ coordinatord        common coordinatord/shell
 psd/optim           common/base common/spec
 psd/shard           common/base common/loop common/ckpt common/spec proto psd/optim
 psd/ckpt            common/base common/ckpt common/formats psd/shard
-psd/exchange        common/base common/rpc common/loop proto psd/shard psd/shell
-psd/order           common/base common/loop common/rpc common/spec proto psd/shard psd/ckpt psd/shell
+psd/exchange        common/base common/loop common/rpc proto psd/shard
+psd/order           common/base common/rpc common/spec proto psd/shard psd/ckpt
 psd/shell           common proto psd/exchange psd/order psd/shard
 psd                 common psd/shell
 workerd/input       common/base common/formats common/loop common/spec

@@ -114,7 +114,7 @@ TEST(a_checkpoint_says_number_step_and_path)
 {
     start();
     struct steadfast_checkpoint_done done;
-    CHECK_CALL(steadfast_checkpoint(client, "12", TIMEOUT_MS, &done, &error));
+    CHECK_CALL(steadfast_checkpoint_job(client, "12", TIMEOUT_MS, &done, &error));
     CHECK(done.number == 5 && done.step == 1700);
     CHECK_STR(done.path, "/nonexistent/ckpt-5");
     stop();
@@ -124,7 +124,7 @@ TEST(a_plan_names_the_server_of_each_slice)
 {
     start();
     struct steadfast_plan *plan;
-    CHECK_CALL(steadfast_plan(client, "{}", TIMEOUT_MS, &plan, &error));
+    CHECK_CALL(steadfast_plan_job(client, "{}", TIMEOUT_MS, &plan, &error));
     CHECK(plan->slice_count == 3 && plan->server_count == 2 && plan->shard_bytes_count == 2);
     CHECK_STR(plan->slices[1].variable, "dense1/kernel");
     CHECK_STR(plan->slices[1].server, "ps:1");
@@ -142,7 +142,7 @@ TEST(a_cluster_lists_members_and_who_is_missing)
     fake.missing_count = 1;
     start();
     struct steadfast_cluster *cluster;
-    CHECK_CALL(steadfast_cluster(client, TIMEOUT_MS, &cluster, &error));
+    CHECK_CALL(steadfast_get_cluster(client, TIMEOUT_MS, &cluster, &error));
     CHECK(cluster->member_count == 3 && cluster->missing_count == 1);
     CHECK_STR(cluster->members[1].name, "worker:0");
     CHECK_STR(cluster->members[0].devices[0], "cpu:0");
@@ -167,7 +167,7 @@ TEST(nobody_there_is_a_timeout_that_names_the_address)
     connect_to(address);
     struct steadfast_cluster *cluster;
     uint64_t start_ns = clock_now_ns();
-    CHECK(steadfast_cluster(client, 300, &cluster, &error) == STEADFAST_TIMEOUT);
+    CHECK(steadfast_get_cluster(client, 300, &cluster, &error) == STEADFAST_TIMEOUT);
     CHECK(clock_now_ns() - start_ns >= 290 * NS_PER_MS);
     CHECK(strstr(error.text, address) && strstr(error.text, "300 ms"));
     stop();
@@ -177,7 +177,7 @@ static void *ask_cluster(void *arg)
 {
     struct steadfast_cluster *cluster;
     struct steadfast_error err;
-    if (steadfast_cluster(client, TIMEOUT_MS, &cluster, &err) != STEADFAST_OK)
+    if (steadfast_get_cluster(client, TIMEOUT_MS, &cluster, &err) != STEADFAST_OK)
         return NULL;
     steadfast_cluster_free(cluster);
     return arg;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps_api: Pull and Push, on the io thread.
- *
- * A pull takes a reference to published values and sends them as borrowed slices, a few chunks
- * ahead of the wire. A push:
+/* ps_push: a push on its way in.
  *
  *             header checked            gate full
  *   READING ------------------> in <-----------------> WAITING (nothing is read: back-pressure)
@@ -11,197 +8,31 @@
  *   APPLYING (on the shard) ----> DONE: answered. READING or WAITING ----> DONE too, when the
  *      client goes, sends what does not fit, or its session is fenced; the shard never hears of it.
  *
- * A pull whose reader takes nothing for pull_stall_ms is broken off: the values it holds are those
- * that the next update may be waiting for.
- *
  * A push that lost its client after its last byte is applied: it is complete, and marked like any
  * other.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/clock.h"
 #include "common/base/limits.h"
-#include "common/base/log.h"
-#include "proto/methods.h"
 #include "proto/ps.pb-c.h"
-#include "psd/shell/ps_int.h"
+#include "psd/exchange/ps_exchange_int.h"
+#include "psd/exchange/push_gate.h"
 
-#define PULL_AHEAD 4 /* chunks in the send queue: the wire never waits for us */
-
-static struct shard *shard_of(const struct ps *ps, uint32_t index, struct err *err)
-{
-    if (index < ps->shard_count)
-        return ps->shards[index];
-    err_set(err, ERR_INVALID, "shard %u, %s has %u", index, ps->name, ps->shard_count);
-    return NULL;
-}
-
-/* ---- pull ----------------------------------------------------------------------------------- */
-struct pull {
-    struct pull *next;
-    struct pull **link; /* that points to us; NULL: off the list */
-    struct ps *ps;
-    struct rpc_call *call;
-    uint64_t last_ns; /* when the reader last took something */
-    struct rpc_blob *blob;
-    uint64_t version;
-    uint64_t total;
-    uint64_t offset;  /* of the next chunk */
-    size_t queued;    /* chunks whose on_sent is to come */
-    bool is_finished; /* rpc_finish was called, or the call is over */
-    bool is_ended;
+struct ps_pushes {
+    const struct ps_target *target;
+    struct push_gate *gate;
+    pthread_mutex_t lock; /* guards the list; before a push's own lock */
+    struct push *first;   /* all that are being received */
 };
 
-static void on_blob_free(void *arg)
-{
-    buf_unref(arg);
-}
-
-static void pull_free_if_done(struct pull *pull)
-{
-    if (!pull->is_ended || pull->queued > 0)
-        return;
-    rpc_blob_unref(pull->blob);
-    free(pull);
-}
-
-static void on_chunk_sent(struct rpc_call *call, bool ok, void *arg);
-
-/* io thread. Chunks until PULL_AHEAD wait; after the last, the end. */
-static void pull_more(struct rpc_call *call, struct pull *pull)
-{
-    while (!pull->is_finished && pull->queued < PULL_AHEAD) {
-        Steadfast__V1__TensorChunk chunk = STEADFAST__V1__TENSOR_CHUNK__INIT;
-        uint64_t bytes = MIN(pull->total - pull->offset, (uint64_t)LIMIT_CHUNK_BYTES);
-        chunk.version = pull->version;
-        chunk.total_bytes = pull->total;
-        chunk.offset = pull->offset;
-        struct rpc_out out = {.message = &chunk.base};
-        if (bytes > 0) {
-            out.blob = pull->blob;
-            out.offset = pull->offset;
-            out.bytes = bytes;
-        }
-        if (rpc_send(call, &out, on_chunk_sent, pull) != ERR_OK) {
-            pull->is_finished = true; /* the call is over; its end is on the way */
-            return;
-        }
-        pull->queued++;
-        pull->offset += bytes;
-        if (pull->offset == pull->total) {
-            pull->is_finished = true;
-            rpc_finish(call);
-        }
-    }
-}
-
-static void on_chunk_sent(struct rpc_call *call, bool ok, void *arg)
-{
-    struct pull *pull = arg;
-    pthread_mutex_lock(&pull->ps->pull_lock);
-    pull->last_ns = clock_now_ns();
-    pthread_mutex_unlock(&pull->ps->pull_lock);
-    pull->queued--;
-    if (ok && !pull->is_ended)
-        pull_more(call, pull);
-    pull_free_if_done(pull);
-}
-
-static void on_pull_end(struct rpc_call *call, bool was_cancelled, void *arg)
-{
-    (void)call;
-    (void)was_cancelled;
-    struct pull *pull = arg;
-    pull->is_ended = pull->is_finished = true;
-    pthread_mutex_lock(&pull->ps->pull_lock);
-    *pull->link = pull->next;
-    if (pull->next)
-        pull->next->link = pull->link;
-    pthread_mutex_unlock(&pull->ps->pull_lock);
-    pull_free_if_done(pull);
-}
-
-static void pull_add(struct ps *ps, struct pull *pull, struct rpc_call *call)
-{
-    pull->ps = ps;
-    pull->call = call;
-    pull->last_ns = clock_now_ns();
-    pthread_mutex_lock(&ps->pull_lock);
-    pull->next = ps->pulls;
-    pull->link = &ps->pulls;
-    if (pull->next)
-        pull->next->link = &pull->next;
-    ps->pulls = pull;
-    pthread_mutex_unlock(&ps->pull_lock);
-}
-
-void ps_api_check_pulls(void *arg)
-{
-    struct ps *ps = arg;
-    for (;;) { /* one at a time: breaking one off changes the list */
-        struct rpc_call *stalled = NULL;
-        uint64_t now_ns = clock_now_ns();
-        pthread_mutex_lock(&ps->pull_lock);
-        for (struct pull *pull = ps->pulls; pull && !stalled; pull = pull->next) {
-            if (now_ns < pull->last_ns + ps->pull_stall_ms * NS_PER_MS)
-                continue;
-            pull->last_ns = UINT64_MAX / 2; /* once */
-            stalled = pull->call;
-            rpc_call_ref(stalled); /* on the list its end has not been told, so it is there */
-        }
-        pthread_mutex_unlock(&ps->pull_lock);
-        if (!stalled)
-            return;
-        log_warn("pull.stalled", "%s took nothing for %u ms; its pull is broken off",
-                 rpc_peer(stalled), ps->pull_stall_ms);
-        rpc_abort(stalled, ERR_TIMEOUT, "the reader of this pull took nothing for too long");
-        rpc_call_unref(stalled);
-    }
-}
-
-static void on_pull(struct rpc_call *call, const struct rpc_in *in, void *arg)
-{
-    struct ps *ps = arg;
-    const Steadfast__V1__PullRequest *request =
-        (const Steadfast__V1__PullRequest *)(const void *)in->message;
-    struct err err = {0};
-    struct buf *values = NULL;
-    uint64_t version = 0;
-    struct shard *shard = shard_of(ps, request->shard, &err);
-    if (!shard || shard_pull(shard, request->job, request->generation, request->pin, &values,
-                             &version, &err) != ERR_OK) {
-        rpc_fail(call, err.code, err.text);
-        return;
-    }
-    if (version == request->have_version) {
-        Steadfast__V1__TensorChunk chunk = STEADFAST__V1__TENSOR_CHUNK__INIT;
-        chunk.version = version;
-        chunk.total_bytes = values->bytes;
-        chunk.not_modified = true;
-        buf_unref(values);
-        if (rpc_send(call, &(struct rpc_out){.message = &chunk.base}, NULL, NULL) == ERR_OK)
-            rpc_finish(call);
-        else
-            rpc_fail(call, ERR_CANCELLED, "the call is over");
-        return;
-    }
-    struct pull *pull = base_alloc(sizeof(*pull));
-    pull->version = version;
-    pull->total = values->bytes;
-    pull->blob = rpc_blob_wrap(values->data, values->bytes, on_blob_free, values);
-    pull_add(ps, pull, call);
-    rpc_on_end(call, on_pull_end, pull);
-    pull_more(call, pull);
-}
-
-/* ---- push ----------------------------------------------------------------------------------- */
 enum push_state { PUSH_READING, PUSH_WAITING, PUSH_APPLYING, PUSH_ENDED };
 
 struct push {
     struct task task; /* to the shard; first member */
-    struct ps *ps;
+    struct ps_pushes *pushes;
     struct rpc_call *call;
     uint32_t refs; /* atomic: the call's end, the work, and who looks at it from the list */
     struct push *prev, *next;
@@ -232,20 +63,20 @@ static void push_unref(struct push *push)
 /* The work on the push is over; whoever set PUSH_ENDED calls this once, without its lock. */
 static void push_end_work(struct push *push)
 {
-    struct ps *ps = push->ps;
-    pthread_mutex_lock(&ps->push_lock);
+    struct ps_pushes *pushes = push->pushes;
+    pthread_mutex_lock(&pushes->lock);
     if (push->prev)
         push->prev->next = push->next;
     else
-        ps->pushes = push->next;
+        pushes->first = push->next;
     if (push->next)
         push->next->prev = push->prev;
-    pthread_mutex_unlock(&ps->push_lock);
+    pthread_mutex_unlock(&pushes->lock);
     buf_unref(TAKE(push->grads));
     rpc_view_free(TAKE(push->parked));
     rpc_call_unref(push->call);
     if (push->is_in_gate)
-        push_gate_leave(ps->gate, push->waiter.bytes);
+        push_gate_leave(pushes->gate, push->waiter.bytes);
     push_unref(push);
 }
 
@@ -257,7 +88,7 @@ static void push_give_up(struct push *push, enum err_code code, const char *text
     pthread_mutex_lock(&push->lock);
     bool is_mine = push->state == PUSH_READING || push->state == PUSH_WAITING;
     if (push->state == PUSH_WAITING) {
-        was_in_line = push_gate_cancel(push->ps->gate, &push->waiter);
+        was_in_line = push_gate_cancel(push->pushes->gate, &push->waiter);
         push->is_in_gate = !was_in_line; /* it was let in just now; on_open will see the end */
     }
     if (is_mine)
@@ -343,7 +174,7 @@ static enum err_code take_header(struct push *push, const Steadfast__V1__PushChu
     if (!header)
         return err_set(err, ERR_INVALID, "the first message of a push has no header");
     push->has_header = true;
-    push->shard = shard_of(push->ps, header->shard, err);
+    push->shard = ps_target_shard(push->pushes->target, header->shard, err);
     if (!push->shard)
         return err->code;
     push->what = (struct shard_push){.job = header->job,
@@ -361,7 +192,7 @@ static enum err_code take_header(struct push *push, const Steadfast__V1__PushChu
     push->parked_offset = chunk->offset;
     __atomic_add_fetch(&push->refs, 1, __ATOMIC_RELAXED); /* the waiter's */
     bool is_in = false;
-    code = push_gate_enter(push->ps->gate, &push->waiter, &is_in, err);
+    code = push_gate_enter(push->pushes->gate, &push->waiter, &is_in, err);
     if (code == ERR_OK && !is_in) {
         push->parked = in->view ? rpc_view_take(in) : NULL; /* on_open waits for our lock */
         return ERR_OK;
@@ -455,35 +286,34 @@ static void on_push_end(struct rpc_call *call, bool was_cancelled, void *arg)
     push_unref(push);
 }
 
-static void on_push(struct rpc_call *call, const struct rpc_in *in, void *arg)
+void ps_push_on_call(struct rpc_call *call, const struct rpc_in *in, void *arg)
 {
     (void)in; /* a client stream: nothing has come yet */
-    struct ps *ps = arg;
+    struct ps_pushes *pushes = arg;
     struct push *push = base_alloc(sizeof(*push));
-    push->ps = ps;
+    push->pushes = pushes;
     push->call = call;
     push->refs = 2;
     push->state = PUSH_READING;
     ranges_init(&push->covered);
     pthread_mutex_init(&push->lock, NULL);
     rpc_call_ref(call);
-    pthread_mutex_lock(&ps->push_lock);
-    push->next = ps->pushes;
+    pthread_mutex_lock(&pushes->lock);
+    push->next = pushes->first;
     if (push->next)
         push->next->prev = push;
-    ps->pushes = push;
-    pthread_mutex_unlock(&ps->push_lock);
+    pushes->first = push;
+    pthread_mutex_unlock(&pushes->lock);
     rpc_on_end(call, on_push_end, push);
     rpc_recv(call, on_chunk, push);
 }
 
-/* ---- the rest ------------------------------------------------------------------------------- */
-void ps_api_end_session(struct ps *ps, uint64_t session)
+void ps_pushes_end_session(struct ps_pushes *pushes, uint64_t session)
 {
     for (;;) { /* one at a time: ending one changes the list */
         struct push *found = NULL;
-        pthread_mutex_lock(&ps->push_lock);
-        for (struct push *push = ps->pushes; push && !found; push = push->next) {
+        pthread_mutex_lock(&pushes->lock);
+        for (struct push *push = pushes->first; push && !found; push = push->next) {
             pthread_mutex_lock(&push->lock);
             if (push->has_header && push->what.session == session &&
                 (push->state == PUSH_READING || push->state == PUSH_WAITING)) {
@@ -492,7 +322,7 @@ void ps_api_end_session(struct ps *ps, uint64_t session)
             }
             pthread_mutex_unlock(&push->lock);
         }
-        pthread_mutex_unlock(&ps->push_lock);
+        pthread_mutex_unlock(&pushes->lock);
         if (!found)
             return;
         char text[100];
@@ -503,14 +333,18 @@ void ps_api_end_session(struct ps *ps, uint64_t session)
     }
 }
 
-void ps_api_add(struct ps *ps)
+struct ps_pushes *ps_pushes_new(const struct ps_target *target, uint64_t inflight_bytes)
 {
-    struct rpc_method rows[] = {ps_method_pull, ps_method_push};
-    rows[0].on_call = on_pull;
-    rows[1].on_call = on_push;
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        rows[i].where = RPC_INLINE;
-        rows[i].arg = ps;
-    }
-    rpc_server_add(ps->server, rows, ARRAY_SIZE(rows));
+    struct ps_pushes *pushes = base_alloc(sizeof(*pushes));
+    pushes->target = target;
+    pushes->gate = push_gate_new(inflight_bytes, LIMIT_PUSHES_ADMITTED, LIMIT_PUSHES_WAITING);
+    pthread_mutex_init(&pushes->lock, NULL);
+    return pushes;
+}
+
+void ps_pushes_free(struct ps_pushes *pushes)
+{
+    push_gate_free(pushes->gate);
+    pthread_mutex_destroy(&pushes->lock);
+    free(pushes);
 }

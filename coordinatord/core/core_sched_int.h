@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* core_sched_int: which step goes to which worker, and how it comes back. */
+#ifndef COORDINATORD_CORE_CORE_SCHED_INT_H
+#define COORDINATORD_CORE_CORE_SCHED_INT_H
+
+#include "coordinatord/core/core_beside_int.h"
+
+/* core_window.c */
+void core_window_begin(struct job *job);
+/* A step for that session: one that goes again, else the next of its window. */
+bool core_window_pick(struct job *job, uint64_t session, uint64_t *ret_step);
+
+/* core_step.c */
+/* What the step did so far; made when there is nothing yet. */
+struct trouble *core_trouble_of(struct job *job, uint64_t step);
+/* The attempt ended without a result: the step (or evaluation batch) goes back. is_blamed: it may
+ * be why. */
+void core_step_give_back(struct core *core, struct job *job, const struct core_step_ref *ref,
+                         uint64_t generation, bool is_blamed, const char *who);
+void core_step_abandon(struct core *core, struct job *job, uint64_t step, uint32_t attempts,
+                       enum err_code code, const char *text);
+enum blame { BLAME_NONE, BLAME_OLDEST, BLAME_DEATH };
+void core_step_worker_gone(struct core *core, struct member *worker, enum blame blame);
+void core_step_revoke_job(struct core *core, struct job *job);
+bool core_step_adopt(struct core *core, struct member *worker, const struct core_step_ref *ref);
+
+/* core_sched.c */
+void core_sched_fill(struct core *core, struct member *worker);
+void core_sched_fill_all(struct core *core);
+
+#endif

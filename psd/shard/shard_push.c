@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_push: which pushes are let in, how they are applied, and the fences. */
+#include <inttypes.h>
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "psd/shard/shard_int.h"
+
+#define WAIT_PIECE_NS                                                                              \
+    (50 * NS_PER_MS) /* of a wait for a buffer: a fence or drop is seen within it */
+#define WAIT_LOG_NS      (5 * NS_PER_S)
+#define NONFINITE_LOG_NS (10 * NS_PER_S)
+
+void shard_forget_fences(struct shard *shard)
+{
+    shard_lock(shard);
+    ranges_clear(&shard->fenced);
+    shard_unlock(shard);
+}
+
+bool shard_fence(struct shard *shard, uint64_t session, struct task *after)
+{
+    shard_lock(shard);
+    ranges_add(&shard->fenced, session);
+    if (shard->fenced.count > LIMIT_RANGES) { /* sessions rise: the lowest are long gone */
+        shard->fenced.items[1].first = shard->fenced.items[0].first;
+        ranges_add_range(&shard->fenced, shard->fenced.items[0].first, shard->fenced.items[1].last);
+    }
+    bool is_applying = shard->is_applying && shard->applying_session == session;
+    if (is_applying) {
+        after->msg.next = shard->after_apply ? &shard->after_apply->msg : NULL;
+        shard->after_apply = after;
+    }
+    shard_unlock(shard);
+    return !is_applying;
+}
+
+/* Lock held. A refusal is counted here. */
+static struct shard_job *admit(struct shard *shard, const struct shard_push *push, struct err *err)
+{
+    struct shard_job *it = shard_find_generation(shard, push->job, push->generation, err);
+    if (it && ranges_has(&shard->fenced, push->session)) {
+        err_set(err, ERR_STALE, "shard %u: session %" PRIu64 " was fenced: its worker was given up",
+                shard->index, push->session);
+        it->fenced++;
+        return NULL;
+    }
+    if (!it && err->code == ERR_STALE) {
+        struct shard_job *newer = shard_find(shard, push->job);
+        if (newer)
+            newer->fenced++;
+    }
+    return it;
+}
+
+enum err_code shard_push_check(struct shard *shard, const struct shard_push *push,
+                               uint64_t total_bytes, struct err *err)
+{
+    struct err why = {0};
+    shard_lock(shard);
+    struct shard_job *it = admit(shard, push, &why);
+    if (it && total_bytes != values_bytes(it->values))
+        err_set(&why, ERR_INVALID,
+                "shard %u: job %" PRIu64 ": gradients of %" PRIu64 " bytes, want %" PRIu64,
+                shard->index, push->job, total_bytes, values_bytes(it->values));
+    else if (it && push->step >= LIMIT_STEPS)
+        err_set(&why, ERR_INVALID,
+                "shard %u: job %" PRIu64 ": step %" PRIu64 ", want less than 2^48", shard->index,
+                push->job, push->step);
+    shard_unlock(shard);
+    return why.code == ERR_OK ? ERR_OK : err_set(err, why.code, "%s", why.text);
+}
+
+enum err_code shard_push_buffer(struct shard *shard, const struct shard_push *push,
+                                struct buf **ret_grads, struct err *err)
+{
+    struct err why = {0};
+    shard_lock(shard);
+    struct shard_job *it = shard_find_generation(shard, push->job, push->generation, &why);
+    if (it)
+        (void)!bufpool_get(it->grads, ret_grads, &why);
+    shard_unlock(shard);
+    return why.code == ERR_OK ? ERR_OK : err_set(err, why.code, "%s", why.text);
+}
+
+/* A buffer for the next values, waiting while readers hold them all. The job stays valid: only this
+ * thread removes one. */
+static enum err_code next_buffer(struct shard *shard, const struct shard_push *push,
+                                 struct shard_job *it, struct buf **ret_next, struct err *err)
+{
+    uint64_t start = clock_now_ns();
+    uint64_t log_at = start + WAIT_LOG_NS;
+    for (;;) {
+        enum err_code code = bufpool_get(it->values->pool, ret_next, err);
+        if (code != ERR_FULL)
+            return code;
+        uint64_t now = clock_now_ns();
+        if (now >= log_at) {
+            log_warn("update.waits",
+                     "job=%s shard=%u step=%" PRIu64 " s=%.1f held=%zu pins=%zu for=readers",
+                     it->name, shard->index, push->step, (double)(now - start) / 1e9,
+                     bufpool_out_count(it->values->pool), it->pin_count);
+            log_at = now + WAIT_LOG_NS;
+        }
+        bufpool_wait(it->values->pool, now + WAIT_PIECE_NS);
+        struct err why = {0};
+        shard_lock(shard);
+        bool is_stopping = shard->is_stopping;
+        bool is_admitted = admit(shard, push, &why) != NULL;
+        shard_unlock(shard);
+        if (is_stopping)
+            return err_set(err, ERR_CANCELLED, "shard %u: stopping", shard->index);
+        if (!is_admitted)
+            return err_set(err, why.code, "%s", why.text);
+    }
+}
+
+static void run_after_apply(struct shard *shard)
+{
+    shard_lock(shard);
+    shard->is_applying = false;
+    struct task *list = TAKE(shard->after_apply);
+    shard_unlock(shard);
+    while (list) {
+        struct task *task = list;
+        list = task->msg.next ? CONTAINER_OF(task->msg.next, struct task, msg) : NULL;
+        task->run(task);
+    }
+}
+
+enum err_code shard_apply(struct shard *shard, const struct shard_push *push,
+                          struct shard_push_result *ret_result, struct err *err)
+{
+    struct err why = {0};
+    shard_lock(shard);
+    struct shard_job *it = admit(shard, push, &why);
+    struct values *values = it ? it->values : NULL;
+    bool is_done = it && (push->step < it->watermark || !values_lacks(values, push->step));
+    if (is_done) {
+        it->duplicates_refused++;
+        *ret_result =
+            (struct shard_push_result){.is_done_before = true, .version = values->version};
+    }
+    shard_unlock(shard);
+    if (!it)
+        return err_set(err, why.code, "%s", why.text);
+    if (is_done)
+        return ERR_OK;
+    ASSERT(push->grads->bytes == values_bytes(values));
+    for (size_t i = 0; i < values->group_count; i++)
+        if (values->groups[i].marks.count >= LIMIT_RANGES)
+            return err_set(err, ERR_FULL,
+                           "shard %u: job %s: marks in %d ranges, the most there can be",
+                           shard->index, it->name, LIMIT_RANGES);
+
+    struct buf *next = NULL;
+    enum err_code code = next_buffer(shard, push, it, &next, err);
+    if (code != ERR_OK)
+        return code;
+    shard_lock(shard);
+    bool is_admitted = admit(shard, push, &why) == it;
+    if (is_admitted) {
+        shard->is_applying = true;
+        shard->applying_session = push->session;
+    }
+    shard_unlock(shard);
+    if (!is_admitted) {
+        buf_unref(next);
+        return err_set(err, why.code, "%s", why.text);
+    }
+
+    int64_t bad_slice;
+    values_compute(values, push->step, push->grads->data, next->data, &bad_slice);
+    shard_lock(shard);
+    uint64_t before = values->version;
+    uint64_t pulled = MAX(push->pulled_version, shard_first_version(it->generation));
+    struct buf *old = values_commit(values, push->step, next);
+    *ret_result = (struct shard_push_result){.version = values->version,
+                                             .staleness = before > pulled ? before - pulled : 0};
+    shard_unlock(shard);
+    buf_unref(old);
+    run_after_apply(shard);
+
+    uint64_t dropped;
+    if (bad_slice >= 0 && log_limit_pass(&it->nonfinite_limit, NONFINITE_LOG_NS, &dropped))
+        log_warn("gradient.nonfinite",
+                 "job=%s shard=%u step=%" PRIu64 " var=%s applied=as_it_is more=%" PRIu64, it->name,
+                 shard->index, push->step, values->layout->slices[bad_slice].name, dropped);
+    return ERR_OK;
+}
