@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Steadfast: out-of-tree build in build/<variant>/.
-#   make | test | check-san | lint | sim-soak | bench | demo | interop | install DESTDIR= PREFIX= | clean
+#   make | check | test | check-all | check-san | lint | sim-soak | chaos-soak | bench | demo | interop
+#   make compile_commands.json | install DESTDIR= PREFIX= | clean
 #   V=1 shows commands, WERROR=1 makes warnings errors, SAN=address,undefined or SAN=thread.
 #   CUDA=0 is accepted: there is no CUDA backend to leave out yet.
 
@@ -121,13 +122,21 @@ $B/bench/%: $B/obj/bench/%.o $(LIB)
 -include $(OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d $(SIM_OBJ:.o=.d)
 
 # ---- what people type ----------------------------------------------------------------------------
-.PHONY: deps tests check test check-san lint sim-soak chaos-soak bench demo interop install clean
+.PHONY: deps tests check check-all test check-san lint sim-soak chaos-soak bench demo interop install clean
 deps:
 	@deploy/deps.sh
 
 tests: all $(TEST_BINS)
 
-check: tests
+# Before each commit: under a minute on two cores once built.
+check:
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
+	@tests/lint/lint.sh --quick $B; lint=$$?; tests/run.sh --quick $B || exit 1; \
+	[ $$lint = 0 ] || { echo "check: lint failed, see its words above the tests"; exit 1; }
+
+# make test without looking for packages.
+check-all:
+	@$(MAKE) --no-print-directory -j$$(nproc) tests
 	@tests/run.sh $B
 
 test: deps
@@ -141,6 +150,12 @@ check-san: deps
 lint: $(GEN_HDR) $(DESCSET)
 	@deploy/deps.sh lint
 	@tests/lint/lint.sh $B
+
+# For editors: every compile command as make would run it, with the flags of this call.
+.PHONY: compile_commands.json
+compile_commands.json: $(GEN_HDR) $(DESCSET)
+	@$(MAKE) --no-print-directory -Bn V=1 tests $(BENCH_BINS) | tests/lint/compile_commands.sh > $@.new
+	@mv $@.new $@
 
 # A night of schedules; SIM_FIRST=n goes on where another one ended.
 sim-soak: $B/tests/unit/test_sim

@@ -18,7 +18,7 @@
 
 #include "common/base/clock.h"
 #include "psd/optim/optim.h"
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 
 enum { ROUNDS = 15, ARRAYS = 5 };
 #define BYTES ((size_t)64 << 20)

@@ -5,6 +5,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/peer_memory.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/notify.h"
 #include "common/loop/loop.h"
@@ -19,6 +20,8 @@ static uint32_t shard_count = 1;
 static uint64_t memory_bytes;
 static uint64_t inflight_bytes = 256u << 20;
 
+static bool no_peer_memory;
+
 static const struct flag flag_table[] = {
     DAEMON_FLAG_ROWS(flags),
     {"coordinator", FLAG_STRING, &coordinator, 0, 0, "HOST:PORT",
@@ -27,6 +30,8 @@ static const struct flag flag_table[] = {
      "threads that own variables (1)"},
     {"memory", FLAG_SIZE, &memory_bytes, 0, 0, "SIZE",
      "budget of variables and slots; 0: four fifths of the memory there is (0)"},
+    {"no-peer-memory", FLAG_SWITCH, &no_peer_memory, 0, 0, NULL,
+     "use the network also between processes of this machine"},
     {"inflight-bytes", FLAG_SIZE, &inflight_bytes, 0, 0, "SIZE",
      "budget of gradients being received (256M)"},
 };
@@ -85,6 +90,7 @@ int main(int argc, char **argv)
     int status = daemon_begin("psd", flag_table, ARRAY_SIZE(flag_table), argc, argv, &flags);
     if (status)
         return status;
+    peer_memory_enable(!no_peer_memory);
     if (daemon_identify(TASK_PS, &flags, NULL, coordinator, &me, &err) != ERR_OK)
         return daemon_usage_error(&err);
 

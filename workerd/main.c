@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/peer_memory.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/notify.h"
 #include "common/loop/loop.h"
@@ -23,6 +24,8 @@ static bool pulls_ahead;
 static uint32_t threads;
 static uint32_t input_threads = 1;
 
+static bool no_peer_memory;
+
 static const struct flag flag_table[] = {
     DAEMON_FLAG_ROWS(flags),
     {"name", FLAG_STRING, &name, 0, 0, "NAME",
@@ -35,6 +38,8 @@ static const struct flag flag_table[] = {
     {"input-threads", FLAG_U32, &input_threads, 1, 256, "N", "threads that read and decode (1)"},
     {"pull-ahead", FLAG_SWITCH, &pulls_ahead, 0, 0, NULL,
      "fetch variables for the next step while one computes: hides the transfer, adds staleness"},
+    {"no-peer-memory", FLAG_SWITCH, &no_peer_memory, 0, 0, NULL,
+     "use the network also between processes of this machine"},
     {"fake-script", FLAG_STRING, &fake_script, 0, 0, "WORDS",
      "device fake: time and failures, \"step_us=500 fail_at=7\""},
 };
@@ -139,6 +144,7 @@ int main(int argc, char **argv)
     int status = daemon_begin("workerd", flag_table, ARRAY_SIZE(flag_table), argc, argv, &flags);
     if (status)
         return status;
+    peer_memory_enable(!no_peer_memory);
     if (strcmp(device, "cpu") != 0 && strcmp(device, "ref") != 0 && strcmp(device, "fake") != 0) {
         err_set(&err, ERR_INVALID, "--device: \"%s\": want cpu, ref or fake", device);
         return daemon_usage_error(&err);

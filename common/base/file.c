@@ -215,3 +215,22 @@ enum err_code file_make_dirs(const char *path, struct err *err)
         return err_set(err, ERR_INVALID, "%s: not a folder", path);
     return ERR_OK;
 }
+
+enum err_code file_check_free(size_t count, const char *what, struct err *err)
+{
+    int fds[16], errnum = 0;
+    size_t had = 0;
+    ASSERT(count <= ARRAY_SIZE(fds));
+    for (; had < count; had++) {
+        fds[had] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (fds[had] < 0) {
+            errnum = errno;
+            break;
+        }
+    }
+    for (size_t i = 0; i < had; i++)
+        close(fds[i]);
+    if (errnum == 0)
+        return ERR_OK;
+    return err_from_errno(err, errnum, "%s: %zu free file descriptors, want %zu", what, had, count);
+}

@@ -42,5 +42,8 @@ MUST_CHECK enum err_code file_checksum(const char *path, uint64_t *ret_bytes, ui
 MUST_CHECK enum err_code file_sync_dir(const char *path, struct err *err);
 /* mkdir with its parents, 0755; what is there already is fine if it is a folder. */
 MUST_CHECK enum err_code file_make_dirs(const char *path, struct err *err);
+/* ERR_IO when the process cannot have count (at most 16) more descriptors now: for libraries that
+ * abort without them. what: "starting gRPC", for the text. */
+MUST_CHECK enum err_code file_check_free(size_t count, const char *what, struct err *err);
 
 #endif

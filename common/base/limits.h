@@ -11,8 +11,11 @@
 #define LIMIT_RPC_QUEUED_BYTES  (64u << 20) /* of one stream's send queue */
 #define LIMIT_RPC_WINDOW_BYTES  (4u << 20)  /* unread bytes of one stream: 25 Gb/s over 1 ms */
 #define LIMIT_RPC_STREAMS       1024 /* calls at once on one connection; a worker needs tens */
+#define LIMIT_RPC_PENDING       256  /* connections that have not said a word yet */
+#define LIMIT_RPC_FILES_KEPT    256  /* descriptors that connections leave to files and dialling */
 #define LIMIT_SPEC_BYTES        (1u << 20) /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES   (4u << 20) /* 10,000 tasks of 100 bytes and room */
+#define LIMIT_IGNORED_NAMES     16         /* of one TF_CONFIG that we do not know; clouds add about three */
 #define LIMIT_HEALTH_SERVICES   16         /* with a health status; a daemon has a handful */
 #define LIMIT_HEALTH_WATCHERS   256        /* load balancers and monitors of one daemon */
 

@@ -11,6 +11,8 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc.h"
 #include "common/spec/address.h"
+#include "common/spec/host_flags.h"
+#include "common/spec/tf_config.h"
 
 int daemon_usage_error(const struct err *err)
 {
@@ -59,11 +61,40 @@ static enum err_code load(enum task_role role, const struct daemon_flags *flags,
                           struct cluster_spec **ret_cluster, struct err *err)
 {
     if (flags->ps_hosts || flags->worker_hosts || flags->controller_host)
-        return cluster_spec_from_flags(flags->job_name ? flags->job_name : task_role_name(role),
-                                       flags->task_index, flags->ps_hosts, flags->worker_hosts,
-                                       flags->controller_host, ret_cluster, err);
-    enum err_code code = cluster_spec_load(flags->tf_config, ret_cluster, err);
+        return host_flags_parse(flags->job_name ? flags->job_name : task_role_name(role),
+                                flags->task_index, flags->ps_hosts, flags->worker_hosts,
+                                flags->controller_host, ret_cluster, err);
+    enum err_code code = tf_config_load(flags->tf_config, ret_cluster, err);
     return code == ERR_NOT_FOUND && !needs_cluster ? ERR_OK : code;
+}
+
+/* Clouds write names of their own into TF_CONFIG; said once, since one might have been meant. */
+static void say_ignored(const struct cluster_spec *cluster)
+{
+    char list[LIMIT_IGNORED_NAMES * 80] = "";
+    for (size_t i = 0; cluster && i < cluster->ignored_count; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof(list) - used, "%s%.76s", i ? ", " : "", cluster->ignored[i]);
+    }
+    if (list[0])
+        log_warn("tf_config.ignored", "count=%zu names=\"%s\": unknown, so without effect",
+                 cluster->ignored_count, list);
+}
+
+/* written: what says the role, "--job_name" or "task.type". */
+static enum err_code check_role(enum task_role role, const char *place, const char *written,
+                                struct err *err)
+{
+    if (is_role_word(written, role))
+        return ERR_OK;
+    if (role == TASK_WORKER && strcmp(written, task_role_name(TASK_EVALUATOR)) == 0)
+        return err_set(err, ERR_INVALID,
+                       "%s: \"%s\": not available yet; want \"worker\", and the job field "
+                       "eval_dataset, which workers evaluate (an evaluator will need the job's "
+                       "checkpoint.directory)",
+                       place, written);
+    return err_set(err, ERR_INVALID, "%s: \"%.64s\": want \"%s\" for this daemon", place, written,
+                   task_role_name(role));
 }
 
 /* Which task of its role this process is; false: none, it has only a name. */
@@ -71,13 +102,18 @@ static enum err_code find_index(enum task_role role, const struct daemon_flags *
                                 const struct cluster_spec *cluster, bool has_name,
                                 bool *ret_has_index, uint32_t *ret_index, struct err *err)
 {
-    if (flags->job_name && !is_role_word(flags->job_name, role))
-        return err_set(err, ERR_INVALID, "--job_name: \"%.64s\": want \"%s\"", flags->job_name,
-                       task_role_name(role));
-    bool is_described = cluster && cluster->has_task && !flags->job_name && !flags->task_index;
-    if (is_described && cluster->task_role != role && role != TASK_CHIEF && !has_name)
-        return err_set(err, ERR_INVALID, "task.type: \"%s\": want \"%s\" for this daemon",
-                       task_role_name(cluster->task_role), task_role_name(role));
+    enum err_code code = ERR_OK;
+    if (flags->job_name) {
+        code = check_role(role, "--job_name", flags->job_name, err);
+    } else if (cluster && cluster->has_task && !has_name) {
+        /* An index alone picks a task of this daemon's role from a description made for another;
+         * but nobody who describes an evaluator wants a worker. */
+        bool is_evaluator = cluster->task_role == TASK_EVALUATOR;
+        if (!flags->task_index || is_evaluator)
+            code = check_role(role, "task.type", task_role_name(cluster->task_role), err);
+    }
+    if (code != ERR_OK)
+        return code;
     *ret_index = 0;
     *ret_has_index = true;
     if (flags->task_index)
@@ -125,6 +161,7 @@ enum err_code daemon_identify(enum task_role role, const struct daemon_flags *fl
         code = find_index(role, flags, me.cluster, name != NULL, &has_index, &index, err);
     if (code != ERR_OK)
         goto fail;
+    say_ignored(me.cluster);
     const struct cluster_task *task =
         me.cluster && has_index ? cluster_spec_find(me.cluster, role, index) : NULL;
     const struct cluster_task *chief =

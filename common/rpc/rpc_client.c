@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/rpc/rpc_int.h"
 
@@ -18,7 +19,12 @@
 
 struct rpc_channel {
     struct rpc_env *env;
+    struct rpc_channel_options options;
+    char uri[LIMIT_ADDRESS_BYTES + 32]; /* gRPC's word for target */
+    bool is_named;                      /* uri holds a name: gRPC has a resolver to ask */
+    pthread_mutex_t lock; /* guards the two below; a leaf, but for gRPC's making of a call */
     grpc_channel *grpc;
+    uint64_t made_ns;
     atomic_uint refs; /* the owner's and each call's, for the address in their error texts */
     char target[LIMIT_ADDRESS_BYTES];
 };
@@ -47,8 +53,10 @@ struct rpc_ccall {
 /* ---- channels -------------------------------------------------------------------------------- */
 static void channel_unref(struct rpc_channel *channel)
 {
-    if (atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) == 1)
-        free(channel);
+    if (atomic_fetch_sub_explicit(&channel->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&channel->lock);
+    free(channel);
 }
 
 static grpc_arg int_arg(const char *key, int value)
@@ -68,22 +76,9 @@ static void grpc_target(const char *host, uint16_t port, bool is_v6, char *ret_u
         snprintf(ret_uri, size, "dns:///%s:%u", host, port);
 }
 
-enum err_code rpc_channel_new(struct rpc_env *env, const char *target,
-                              const struct rpc_channel_options *options,
-                              struct rpc_channel **ret_channel, struct err *err)
+static grpc_channel *make_grpc_channel(const struct rpc_channel *channel)
 {
-    static const struct rpc_channel_options none;
-    const struct rpc_channel_options *o = options ? options : &none;
-    char host[LIMIT_ADDRESS_BYTES], uri[LIMIT_ADDRESS_BYTES + 32];
-    uint16_t port;
-    bool is_v6;
-    enum err_code code = rpc_address_split(target, host, sizeof(host), &port, &is_v6, err);
-    if (code != ERR_OK)
-        return code;
-    if (port == 0 || strlen(target) >= LIMIT_ADDRESS_BYTES)
-        return err_set(err, ERR_INVALID, "target \"%.200s\", want a port from 1 to 65535", target);
-    grpc_target(host, port, is_v6, uri, sizeof(uri));
-
+    const struct rpc_channel_options *o = &channel->options;
     int backoff_min = o->backoff_min_ms ? (int)o->backoff_min_ms : DEFAULT_BACKOFF_MIN_MS;
     int backoff_max = o->backoff_max_ms ? (int)o->backoff_max_ms : DEFAULT_BACKOFF_MAX_MS;
     grpc_arg list[] = {
@@ -101,21 +96,43 @@ enum err_code rpc_channel_new(struct rpc_env *env, const char *target,
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, backoff_min),
-        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                backoff_max), /* it is the connect's time limit too */
+        /* The connect's time limit, too. */
+        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, backoff_max),
         int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, backoff_max),
         int_arg(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, RESOLVE_AGAIN_MS),
         int_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, o->own_connection),
     };
     grpc_channel_args args = {ARRAY_SIZE(list), list};
     grpc_channel_credentials *creds = grpc_insecure_credentials_create();
+    grpc_channel *grpc = grpc_channel_create(channel->uri, creds, &args);
+    grpc_channel_credentials_release(creds);
+    ASSERT(grpc); /* a bad one comes back lame, never NULL */
+    return grpc;
+}
+
+enum err_code rpc_channel_new(struct rpc_env *env, const char *target,
+                              const struct rpc_channel_options *options,
+                              struct rpc_channel **ret_channel, struct err *err)
+{
+    char host[LIMIT_ADDRESS_BYTES];
+    uint16_t port;
+    bool is_v6;
+    enum err_code code = rpc_address_split(target, host, sizeof(host), &port, &is_v6, err);
+    if (code != ERR_OK)
+        return code;
+    if (port == 0 || strlen(target) >= LIMIT_ADDRESS_BYTES)
+        return err_set(err, ERR_INVALID, "target \"%.200s\", want a port from 1 to 65535", target);
     struct rpc_channel *channel = base_alloc(sizeof(*channel));
     channel->env = env;
+    if (options)
+        channel->options = *options;
     atomic_init(&channel->refs, 1);
+    pthread_mutex_init(&channel->lock, NULL);
     snprintf(channel->target, sizeof(channel->target), "%s", target);
-    channel->grpc = grpc_channel_create(uri, creds, &args);
-    grpc_channel_credentials_release(creds);
-    ASSERT(channel->grpc); /* a bad one comes back lame, never NULL */
+    grpc_target(host, port, is_v6, channel->uri, sizeof(channel->uri));
+    channel->is_named = strncmp(channel->uri, "dns:", 4) == 0;
+    channel->grpc = make_grpc_channel(channel);
+    channel->made_ns = clock_now_ns();
     *ret_channel = channel;
     return ERR_OK;
 }
@@ -126,6 +143,33 @@ void rpc_channel_free(struct rpc_channel *channel)
         return;
     grpc_channel_destroy(TAKE(channel->grpc));
     channel_unref(channel);
+}
+
+/* gRPC waits longer and longer, up to two minutes, before it asks again for a name that it could
+ * not resolve (no descriptor, no network), and nothing but a new channel makes it ask. Whoever calls
+ * again wants to know sooner. */
+static void ask_name_again(struct rpc_channel *channel)
+{
+    uint64_t now_ns = clock_now_ns();
+    if (!channel->is_named || now_ns < channel->made_ns + RESOLVE_AGAIN_MS * NS_PER_MS ||
+        grpc_channel_check_connectivity_state(channel->grpc, 0) != GRPC_CHANNEL_TRANSIENT_FAILURE)
+        return;
+    grpc_channel_destroy(channel->grpc);
+    channel->grpc = make_grpc_channel(channel);
+    channel->made_ns = now_ns;
+}
+
+static grpc_call *make_grpc_call(struct rpc_channel *channel, const char *path,
+                                 gpr_timespec deadline)
+{
+    grpc_slice slice = grpc_slice_from_copied_string(path);
+    pthread_mutex_lock(&channel->lock);
+    ask_name_again(channel);
+    grpc_call *call = grpc_channel_create_call(channel->grpc, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                               channel->env->cq, slice, NULL, deadline, NULL);
+    pthread_mutex_unlock(&channel->lock);
+    grpc_slice_unref(slice);
+    return call;
 }
 
 /* ---- the side functions ---------------------------------------------------------------------- */
@@ -280,11 +324,7 @@ static enum err_code start(struct rpc_channel *channel, const struct rpc_method 
 
     char path[2 * LIMIT_NAME_BYTES];
     snprintf(path, sizeof(path), "/%s/%s", method->service, method->name);
-    grpc_slice path_slice = grpc_slice_from_copied_string(path);
-    call->stream.grpc =
-        grpc_channel_create_call(channel->grpc, NULL, GRPC_PROPAGATE_DEFAULTS, channel->env->cq,
-                                 path_slice, NULL, deadline_in(options->timeout_ms), NULL);
-    grpc_slice_unref(path_slice);
+    call->stream.grpc = make_grpc_call(channel, path, deadline_in(options->timeout_ms));
 
     grpc_op ops[6] = {0};
     size_t count = 0;

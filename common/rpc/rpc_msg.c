@@ -24,7 +24,8 @@ struct rpc_block {
 struct arena {
     struct rpc_block *blocks; /* newest first */
     size_t given;             /* over all blocks */
-    bool is_over;
+    bool is_over;             /* the bound was reached */
+    bool is_short;            /* malloc had no more */
 };
 
 static void *arena_alloc(void *arg, size_t size)
@@ -43,8 +44,10 @@ static void *arena_alloc(void *arg, size_t size)
     if (!block || block->size - block->used < size) {
         size_t want = MAX(size, block ? block->size * 2 : ARENA_FIRST_BYTES);
         block = malloc(sizeof(*block) + want);
-        if (!block)
+        if (!block) {
+            arena->is_short = true;
             return NULL;
+        }
         *block = (struct rpc_block){.next = arena->blocks, .size = want};
         arena->blocks = block;
     }
@@ -373,11 +376,15 @@ enum err_code rpc_msg_unpack(const ProtobufCMessageDescriptor *desc, bool has_pa
     }
     message = protobuf_c_message_unpack(desc, &allocator, rest, bytes);
     if (!message) {
-        code = arena.is_over
-                   ? err_set(err, ERR_INVALID, "message %s of %zu bytes unpacks to over %u bytes",
-                             desc->name, slices->length, LIMIT_RPC_ARENA_BYTES)
-                   : err_set(err, ERR_INVALID, "%zu bytes are no message %s", slices->length,
-                             desc->name);
+        if (arena.is_short)
+            code = err_set(err, ERR_NO_MEMORY, "no memory to unpack a message %s of %zu bytes",
+                           desc->name, slices->length);
+        else if (arena.is_over)
+            code = err_set(err, ERR_INVALID, "message %s of %zu bytes unpacks to over %u bytes",
+                           desc->name, slices->length, LIMIT_RPC_ARENA_BYTES);
+        else
+            code = err_set(err, ERR_INVALID, "%zu bytes are no message %s", slices->length,
+                           desc->name);
         goto out;
     }
     *ret_msg = (struct rpc_msg){.message = message, .blocks = TAKE(arena.blocks)};

@@ -6,16 +6,10 @@
  * A drain refuses new calls at once, cancels what is left after grace_ms, and is done when gRPC
  * says that no call is left.
  */
-#include <errno.h>
 #include <grpc/grpc.h>
-#include <grpc/grpc_security.h>
 #include <grpc/support/time.h>
-#include <netdb.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc_server_int.h"
@@ -28,6 +22,7 @@
 struct rpc_server {
     struct rpc_env *env;
     grpc_server *grpc;
+    struct rpc_listener *listener;
     struct rpc_table *table;
     struct rpc_server_options options;
     bool is_started;
@@ -74,13 +69,11 @@ enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_option
     server->grace.check = check_grace;
 
     grpc_arg list[] = {
-        int_arg(GRPC_ARG_ALLOW_REUSEPORT, 0), /* else a second server steals connections silently */
         int_arg(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1), /* none: no bombs */
         int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
         int_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, LIMIT_RPC_WINDOW_BYTES),
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LIMIT_RPC_MESSAGE_BYTES),
         int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LIMIT_RPC_STREAMS),
-        int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, DEFAULT_RPC_HANDSHAKE_MS),
         /* Our own pings find a peer whose machine is gone; else its streams would never end. */
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, DEFAULT_RPC_SERVER_PING_MS),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, DEFAULT_RPC_SERVER_PING_MS),
@@ -94,6 +87,7 @@ enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_option
     grpc_channel_args args = {ARRAY_SIZE(list), list};
     server->grpc = grpc_server_create(&args, NULL);
     grpc_server_register_completion_queue(server->grpc, env->cq, NULL);
+    server->listener = rpc_listener_new(server->grpc);
     server->table = rpc_table_new(env, server->grpc);
     *ret_server = server;
     return ERR_OK;
@@ -121,50 +115,11 @@ const char *rpc_server_service(const struct rpc_server *server, size_t index)
     return rpc_table_service(server->table, index);
 }
 
-/* gRPC only says "no"; the kernel's reason comes from trying the same address ourselves. */
-static enum err_code explain_listen(const char *address, const char *host, uint16_t port,
-                                    struct err *err)
-{
-    char service[8];
-    snprintf(service, sizeof(service), "%u", port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    int status = getaddrinfo(host, service, &hints, &list);
-    if (status != 0)
-        return err_set(err, ERR_INVALID, "listening on %s: %s", address, gai_strerror(status));
-    int errnum = 0;
-    for (struct addrinfo *at = list; at && errnum == 0; at = at->ai_next) {
-        AUTO_FD int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        int one = 1;
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
-            bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1) != 0)
-            errnum = errno;
-    }
-    freeaddrinfo(list);
-    if (errnum == EADDRINUSE)
-        return err_set(err, ERR_EXISTS, "listening on %s: the address is in use", address);
-    if (errnum != 0)
-        return err_from_errno(err, errnum, "listening on %s", address);
-    return err_set(err, ERR_IO, "listening on %s: gRPC refused it", address);
-}
-
 enum err_code rpc_server_listen(struct rpc_server *server, const char *address, uint16_t *ret_port,
                                 struct err *err)
 {
     ASSERT(!server->is_started);
-    char host[LIMIT_ADDRESS_BYTES];
-    uint16_t port;
-    bool is_v6;
-    enum err_code code = rpc_address_split(address, host, sizeof(host), &port, &is_v6, err);
-    if (code != ERR_OK)
-        return code;
-    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
-    int bound = grpc_server_add_http2_port(server->grpc, address, creds);
-    grpc_server_credentials_release(creds);
-    if (bound <= 0)
-        return explain_listen(address, host, port, err);
-    if (ret_port)
-        *ret_port = (uint16_t)bound;
-    return ERR_OK;
+    return rpc_listener_add(server->listener, address, ret_port, err);
 }
 
 void rpc_server_start(struct rpc_server *server)
@@ -178,6 +133,7 @@ void rpc_server_start(struct rpc_server *server)
             rpc_call_arm(server->table, i);
     for (int n = 0; n < ARMED_UNKNOWN; n++)
         rpc_unknown_arm(server->table);
+    rpc_listener_start(server->listener);
 }
 
 /* ---- draining -------------------------------------------------------------------------------- */
@@ -197,6 +153,7 @@ static void start_drain(struct rpc_ev *ev)
     struct rpc_env *env = server->env;
     server->grace_end = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                      gpr_time_from_millis(server->options.grace_ms, GPR_TIMESPAN));
+    rpc_listener_stop(server->listener);
     rpc_env_watch(env, &server->grace);
     rpc_tag_release(&server->shutdown_op);
     grpc_server_shutdown_and_notify(server->grpc, env->cq, &server->shutdown_op);
@@ -264,6 +221,7 @@ void rpc_server_free(struct rpc_server *server)
     } else {
         ASSERT(atomic_load(&server->is_drained));
     }
+    rpc_listener_free(server->listener);
     server->table->grpc = NULL; /* nothing is armed any more */
     grpc_server_destroy(server->grpc);
     rpc_table_unref(server->table);

@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rpc_server_int: what the server's files share, from the bottom up: rpc_table.c (what a call needs
- * of its server), rpc_call.c (one call), rpc_server.c (listening, draining).
+/* rpc_server_int: what the server's files share, from the bottom up: rpc_listen.c (accepting),
+ * rpc_table.c (what a call needs of its server), rpc_call.c (one call), rpc_server.c (starting,
+ * draining).
  */
 #ifndef COMMON_RPC_RPC_SERVER_INT_H
 #define COMMON_RPC_RPC_SERVER_INT_H
 
 #include "common/rpc/rpc_int.h"
 
-/* Outlives the server for the calls that are still ending. Rows are added before
+/* ---- rpc_listen.c: a thread that accepts and hands connections to gRPC, and comes back when there
+ * was no descriptor to accept with. Owner's thread; struct rpc_listener is its own. */
+struct rpc_listener;
+struct rpc_listener *rpc_listener_new(grpc_server *grpc);
+MUST_CHECK enum err_code rpc_listener_add(struct rpc_listener *listener, const char *address,
+                                          uint16_t *ret_port, struct err *err);
+/* After the server's start, for gRPC takes connections only then. */
+void rpc_listener_start(struct rpc_listener *listener);
+/* Closes everything that gRPC has not got; any thread but its own, once after start. */
+void rpc_listener_stop(struct rpc_listener *listener);
+void rpc_listener_free(struct rpc_listener *listener); /* stops */
+
+/* ---- rpc_table.c ----
+ * Outlives the server for the calls that are still ending. Rows are added before
  * rpc_table_register and never change after it, so any thread may read them. */
 struct rpc_table {
     struct rpc_env *env;
@@ -27,7 +41,8 @@ const char *rpc_table_service(const struct rpc_table *table, size_t index);
 /* Tells gRPC of the methods; before the server starts. */
 void rpc_table_register(struct rpc_table *table);
 
-/* Waits for one call of the method; when it comes, the next is armed and this one served. */
+/* ---- rpc_call.c ----
+ * Waits for one call of the method; when it comes, the next is armed and this one served. */
 void rpc_call_arm(struct rpc_table *table, size_t method_index);
 /* The same for calls of methods that are not in the table: they get UNIMPLEMENTED. */
 void rpc_unknown_arm(struct rpc_table *table);

@@ -12,7 +12,7 @@
 #ifndef PSD_CKPT_CKPT_READ_H
 #define PSD_CKPT_CKPT_READ_H
 
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 
 MUST_CHECK enum err_code ckpt_read(const char *folder, struct values *values, struct err *err);
 

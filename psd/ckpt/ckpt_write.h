@@ -10,7 +10,7 @@
 #ifndef PSD_CKPT_CKPT_WRITE_H
 #define PSD_CKPT_CKPT_WRITE_H
 
-#include "psd/shard/snapshot.h"
+#include "psd/values/snapshot.h"
 
 MUST_CHECK enum err_code ckpt_write(const struct snapshot *snapshot, const char *directory,
                                     const char *file_name, const char *job, uint64_t *ret_bytes,

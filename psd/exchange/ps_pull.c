@@ -2,15 +2,20 @@
 /* ps_pull: a pull takes a reference to published values and sends them as borrowed slices, a few
  * chunks ahead of the wire. One whose reader takes nothing for stall_ms is broken off: the values it
  * holds are those that the next update may be waiting for.
+ *
+ * A reader that proves to be on this machine is told where the values lie instead; they stay until
+ * it ends the call, or is broken off.
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "proto/ps.pb-c.h"
 #include "psd/exchange/ps_exchange_int.h"
+#include "psd/values/bufpool.h"
 
 #define PULL_AHEAD    4 /* chunks in the send queue: the wire never waits for us */
 #define PULL_STALL_MS 10000u
@@ -30,12 +35,17 @@ struct pull {
     struct rpc_call *call;
     uint64_t last_ns; /* when the reader last took something */
     struct rpc_blob *blob;
+    const struct buf *values; /* blob's */
     uint64_t version;
     uint64_t total;
     uint64_t offset;  /* of the next chunk */
     size_t queued;    /* chunks whose on_sent is to come */
     bool is_finished; /* rpc_finish was called, or the call is over */
     bool is_ended;
+    bool is_from_memory; /* by the reader; it ends the call */
+    bool has_reader;     /* it said who it is */
+    uint8_t reader_secret[PEER_SECRET_BYTES];
+    size_t reader_secret_bytes; /* 0: we cannot read it */
 };
 
 static void on_blob_free(void *arg)
@@ -53,6 +63,31 @@ static void pull_free_if_done(struct pull *pull)
 
 static void on_chunk_sent(struct rpc_call *call, bool ok, void *arg);
 
+/* Who we are, and that we can read the reader: for its next calls. */
+static void introduce(struct pull *pull, Steadfast__V1__TensorChunk *chunk,
+                      Steadfast__V1__ProcessRef *process)
+{
+    struct peer_ref self = peer_memory_self();
+    process->pid = self.pid;
+    process->secret_address = self.secret_address;
+    chunk->process = process;
+    chunk->proof =
+        (ProtobufCBinaryData){.data = pull->reader_secret, .len = pull->reader_secret_bytes};
+}
+
+static void meet_reader(struct pull *pull, const Steadfast__V1__PullRequest *request)
+{
+    if (!request->reader)
+        return;
+    struct peer_ref reader = {.pid = request->reader->pid,
+                              .secret_address = request->reader->secret_address};
+    pull->has_reader = peer_memory_self().pid != 0;
+    if (peer_memory_secret_of(reader, pull->reader_secret))
+        pull->reader_secret_bytes = sizeof(pull->reader_secret);
+    pull->is_from_memory = pull->total >= PEER_MEMORY_MIN_BYTES &&
+                           peer_memory_is_our_secret(request->proof.data, request->proof.len);
+}
+
 /* io thread. Chunks until PULL_AHEAD wait; after the last, the end. */
 static void pull_more(struct rpc_call *call, struct pull *pull)
 {
@@ -63,7 +98,17 @@ static void pull_more(struct rpc_call *call, struct pull *pull)
         chunk.total_bytes = pull->total;
         chunk.offset = pull->offset;
         struct rpc_out out = {.message = &chunk.base};
-        if (bytes > 0) {
+        Steadfast__V1__ProcessRef process = STEADFAST__V1__PROCESS_REF__INIT;
+        Steadfast__V1__MemoryRef memory = STEADFAST__V1__MEMORY_REF__INIT;
+        if (pull->has_reader && pull->offset == 0)
+            introduce(pull, &chunk, &process);
+        if (pull->is_from_memory) {
+            memory.address = (uintptr_t)pull->values->data;
+            memory.seal_address = (uintptr_t)&pull->values->seal;
+            memory.seal = pull->values->seal.value;
+            chunk.memory = &memory;
+            bytes = pull->total;
+        } else if (bytes > 0) {
             out.blob = pull->blob;
             out.offset = pull->offset;
             out.bytes = bytes;
@@ -76,7 +121,8 @@ static void pull_more(struct rpc_call *call, struct pull *pull)
         pull->offset += bytes;
         if (pull->offset == pull->total) {
             pull->is_finished = true;
-            rpc_finish(call);
+            if (!pull->is_from_memory)
+                rpc_finish(call);
         }
     }
 }
@@ -95,7 +141,6 @@ static void on_chunk_sent(struct rpc_call *call, bool ok, void *arg)
 
 static void on_pull_end(struct rpc_call *call, bool was_cancelled, void *arg)
 {
-    (void)call;
     (void)was_cancelled;
     struct pull *pull = arg;
     pull->is_ended = pull->is_finished = true;
@@ -104,6 +149,8 @@ static void on_pull_end(struct rpc_call *call, bool was_cancelled, void *arg)
     if (pull->next)
         pull->next->link = pull->link;
     pthread_mutex_unlock(&pull->pulls->lock);
+    if (pull->is_from_memory)
+        rpc_call_unref(call);
     pull_free_if_done(pull);
 }
 
@@ -175,8 +222,12 @@ void ps_pull_on_call(struct rpc_call *call, const struct rpc_in *in, void *arg)
     struct pull *pull = base_alloc(sizeof(*pull));
     pull->version = version;
     pull->total = values->bytes;
+    pull->values = values;
     pull->blob = rpc_blob_wrap(values->data, values->bytes, on_blob_free, values);
+    meet_reader(pull, request);
     pull_add(pulls, pull, call);
+    if (pull->is_from_memory)
+        rpc_call_ref(call); /* nothing of ours is under way while the reader reads */
     rpc_on_end(call, on_pull_end, pull);
     pull_more(call, pull);
 }

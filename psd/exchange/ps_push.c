@@ -16,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "common/base/peer_memory.h"
 #include "proto/ps.pb-c.h"
 #include "psd/exchange/ps_exchange_int.h"
 #include "psd/exchange/push_gate.h"
+#include "psd/values/bufpool.h"
 
 struct ps_pushes {
     const struct ps_target *target;
@@ -49,6 +52,11 @@ struct push {
     struct ranges covered;   /* bytes that have come */
     struct rpc_view *parked; /* the first chunk's payload, kept while waiting */
     uint64_t parked_offset;
+    uint64_t parked_address; /* of it, when it lies in the client's memory */
+    uint64_t parked_bytes;
+    struct peer_loan loan; /* pid 0: the client sends; else each chunk says where it lies */
+    uint64_t copy_ns;      /* spent on putting gradients in place */
+    uint64_t complete_ns;  /* when the last byte was here */
 };
 
 static void push_unref(struct push *push)
@@ -103,11 +111,16 @@ static void push_give_up(struct push *push, enum err_code code, const char *text
     push_end_work(push);
 }
 
+struct push_bytes { /* of one chunk: in a message, or in the client's memory */
+    const struct rpc_view *view;
+    uint64_t address, bytes;
+};
+
 /* Lock held. */
-static enum err_code take_bytes(struct push *push, const struct rpc_view *view, uint64_t offset,
+static enum err_code take_bytes(struct push *push, const struct push_bytes *from, uint64_t offset,
                                 struct err *err)
 {
-    uint64_t bytes = view ? rpc_view_bytes(view) : 0;
+    uint64_t bytes = from->view ? rpc_view_bytes(from->view) : from->bytes;
     if (bytes == 0)
         return ERR_OK;
     if (offset > push->total || bytes > push->total - offset)
@@ -124,8 +137,23 @@ static enum err_code take_bytes(struct push *push, const struct rpc_view *view, 
         return err_set(err, ERR_INVALID,
                        "push of step %" PRIu64 ": more than %d holes between its chunks",
                        push->what.step, LIMIT_PUSH_HOLES);
-    rpc_view_copy(view, 0, (char *)push->grads->data + offset, bytes);
-    return ERR_OK;
+    if (!from->view && push->loan.pid == 0)
+        return err_set(err, ERR_INVALID,
+                       "push of step %" PRIu64 ": a chunk lies in the memory of a process that the "
+                       "header does not name",
+                       push->what.step);
+    uint64_t begin_ns = clock_now_ns();
+    enum err_code code = ERR_OK;
+    char *to = (char *)push->grads->data + offset;
+    if (from->view) {
+        rpc_view_copy(from->view, 0, to, bytes);
+    } else {
+        push->loan.address = from->address;
+        code = peer_memory_read(&push->loan, &(struct iovec){.iov_base = to, .iov_len = bytes}, 1,
+                                err);
+    }
+    push->copy_ns += clock_now_ns() - begin_ns;
+    return code;
 }
 
 /* Lock held; the push is in the gate. */
@@ -155,7 +183,11 @@ static void on_open(struct push_waiter *waiter)
         push->state = PUSH_READING;
         code = open_buffer(push, &err);
         if (code == ERR_OK)
-            code = take_bytes(push, push->parked, push->parked_offset, &err);
+            code = take_bytes(push,
+                              &(struct push_bytes){.view = push->parked,
+                                                   .address = push->parked_address,
+                                                   .bytes = push->parked_bytes},
+                              push->parked_offset, &err);
         rpc_view_free(TAKE(push->parked));
     }
     pthread_mutex_unlock(&push->lock);
@@ -183,6 +215,15 @@ static enum err_code take_header(struct push *push, const Steadfast__V1__PushChu
                                      .session = header->session,
                                      .pulled_version = header->pulled_version};
     push->total = header->total_bytes;
+    if (header->process) {
+        /* The secret of a process that was here before us, or of nobody: the client asks anew. */
+        if (!peer_memory_is_our_secret(header->proof.data, header->proof.len))
+            return err_set(err, ERR_UNAVAILABLE, "push of step %" PRIu64 ": not our secret",
+                           push->what.step);
+        push->loan = (struct peer_loan){.pid = header->process->pid,
+                                        .seal_address = header->seal_address,
+                                        .seal = header->seal};
+    }
     enum err_code code = shard_push_check(push->shard, &push->what, push->total, err);
     if (code != ERR_OK)
         return code;
@@ -190,6 +231,8 @@ static enum err_code take_header(struct push *push, const Steadfast__V1__PushChu
     push->waiter.on_open = on_open;
     push->state = PUSH_WAITING;
     push->parked_offset = chunk->offset;
+    push->parked_address = chunk->address;
+    push->parked_bytes = in->view ? 0 : chunk->bytes;
     __atomic_add_fetch(&push->refs, 1, __ATOMIC_RELAXED); /* the waiter's */
     bool is_in = false;
     code = push_gate_enter(push->pushes->gate, &push->waiter, &is_in, err);
@@ -215,6 +258,7 @@ static enum err_code take_end(struct push *push, struct err *err)
                        "push of step %" PRIu64 " ended after %" PRIu64 " of %" PRIu64 " bytes",
                        push->what.step, got, push->total);
     push->task.run = run_push;
+    push->complete_ns = clock_now_ns();
     enum err_code code = task_thread_post(shard_thread(push->shard), &push->task);
     if (code != ERR_OK)
         return err_set(err, code, "shard %u takes no more pushes now", shard_index(push->shard));
@@ -242,7 +286,11 @@ static void on_chunk(struct rpc_call *call, const struct rpc_in *in, void *arg)
             code = err_set(&err, ERR_INVALID, "push of step %" PRIu64 ": a second header",
                            push->what.step);
         if (code == ERR_OK && push->state == PUSH_READING)
-            code = take_bytes(push, in->view, chunk->offset, &err);
+            code =
+                take_bytes(push,
+                           &(struct push_bytes){
+                               .view = in->view, .address = chunk->address, .bytes = chunk->bytes},
+                           chunk->offset, &err);
     }
     bool reads_on = in && code == ERR_OK && push->state == PUSH_READING;
     pthread_mutex_unlock(&push->lock);
@@ -257,7 +305,7 @@ static void on_chunk(struct rpc_call *call, const struct rpc_in *in, void *arg)
 static void run_push(struct task *task)
 {
     struct push *push = CONTAINER_OF(task, struct push, task);
-    struct shard_push_result result;
+    struct shard_push_result result = {0};
     struct err err = {0};
     enum err_code code = shard_apply(push->shard, &push->what, &result, &err);
     pthread_mutex_lock(&push->lock);
@@ -270,6 +318,9 @@ static void run_push(struct task *task)
                                               : STEADFAST__V1__PUSH_OUTCOME__PUSH_APPLIED;
         reply.version = result.version;
         reply.staleness = result.staleness;
+        reply.copy_us = (uint32_t)(push->copy_ns / 1000);
+        reply.apply_us = (uint32_t)(result.apply_ns / 1000);
+        reply.wait_us = (uint32_t)((clock_now_ns() - push->complete_ns - result.apply_ns) / 1000);
         rpc_reply(push->call, &(struct rpc_out){.message = &reply.base});
     } else {
         rpc_fail(push->call, code, err.text);

@@ -15,7 +15,7 @@
 #include "common/base/limits.h"
 #include "common/spec/job_spec.h"
 #include "psd/order/ps_order.h"
-#include "psd/shard/snapshot.h"
+#include "psd/values/snapshot.h"
 
 #define PS_ORDER_ANSWERS 64 /* as many as a coordinator has open at once, several times over */
 

@@ -9,7 +9,7 @@
 
 #include "proto/fleet.pb-c.h"
 #include "psd/shard/shard.h"
-#include "psd/shard/snapshot.h"
+#include "psd/values/snapshot.h"
 
 /* marks_or_null: the steps that all slices have seen. */
 Steadfast__V1__ShardState *ps_wire_state(const struct shard_state *state, uint32_t server,

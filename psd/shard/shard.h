@@ -24,7 +24,7 @@
 #define PSD_SHARD_SHARD_H
 
 #include "common/loop/task_thread.h"
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 
 struct shard;
 struct shard_job;
@@ -116,6 +116,7 @@ struct shard_push_result {
     bool is_done_before;
     uint64_t version;
     uint64_t staleness;
+    uint64_t apply_ns; /* spent in the optimizer */
 };
 /* Any thread: would it be refused already? Sizes: ERR_INVALID names both. Returns the job's payload
  * size. */

@@ -14,6 +14,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "psd/rule/update_rule.h"
 #include "psd/shard/shard.h"
 
 struct pin {
@@ -29,6 +30,7 @@ struct shard_job {
     char *name;
     struct values *values; /* their content: shard_push.c */
     struct bufpool *grads;
+    const struct update_rule *rule;
     bool is_closing;
     struct shard_job *next;
     /* shard_read.c */

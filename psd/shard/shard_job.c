@@ -50,6 +50,7 @@ enum err_code shard_job_new(struct shard *shard, uint64_t job, uint64_t generati
     it->generation = generation;
     it->name = base_strdup(name);
     it->values = take_values;
+    it->rule = update_rule_of(take_values->spec->consistency);
     it->grads = grads;
     *ret_job = it;
     return ERR_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_push: which pushes are let in, how they are applied, and the fences. */
+/* shard_push: which pushes are let in, what the rule is offered to apply them with,
+ * and the fences. */
 #include <inttypes.h>
 
 #include "common/base/clock.h"
@@ -84,36 +85,70 @@ enum err_code shard_push_buffer(struct shard *shard, const struct shard_push *pu
     return why.code == ERR_OK ? ERR_OK : err_set(err, why.code, "%s", why.text);
 }
 
-/* A buffer for the next values, waiting while readers hold them all. The job stays valid: only this
- * thread removes one. */
-static enum err_code next_buffer(struct shard *shard, const struct shard_push *push,
-                                 struct shard_job *it, struct buf **ret_next, struct err *err)
+struct applying { /* a push that the rule works on */
+    struct update update;
+    struct shard *shard;
+    const struct shard_push *push;
+    struct shard_job *job; /* valid throughout: only this thread removes one */
+    struct shard_push_result *result;
+    uint64_t begun_ns; /* when the rule got its buffer */
+};
+
+/* A buffer for the next values, waiting while readers hold them all. */
+static enum err_code wait_for_buffer(struct applying *applying, struct buf **ret_next,
+                                     struct err *err)
 {
+    struct shard *shard = applying->shard;
+    struct bufpool *pool = applying->job->values->pool;
     uint64_t start = clock_now_ns();
     uint64_t log_at = start + WAIT_LOG_NS;
     for (;;) {
-        enum err_code code = bufpool_get(it->values->pool, ret_next, err);
+        enum err_code code = bufpool_get(pool, ret_next, err);
         if (code != ERR_FULL)
             return code;
         uint64_t now = clock_now_ns();
         if (now >= log_at) {
             log_warn("update.waits",
                      "job=%s shard=%u step=%" PRIu64 " s=%.1f held=%zu pins=%zu for=readers",
-                     it->name, shard->index, push->step, (double)(now - start) / 1e9,
-                     bufpool_out_count(it->values->pool), it->pin_count);
+                     applying->job->name, shard->index, applying->push->step,
+                     (double)(now - start) / 1e9, bufpool_out_count(pool),
+                     applying->job->pin_count);
             log_at = now + WAIT_LOG_NS;
         }
-        bufpool_wait(it->values->pool, now + WAIT_PIECE_NS);
+        bufpool_wait(pool, now + WAIT_PIECE_NS);
         struct err why = {0};
         shard_lock(shard);
         bool is_stopping = shard->is_stopping;
-        bool is_admitted = admit(shard, push, &why) != NULL;
+        bool is_admitted = admit(shard, applying->push, &why) != NULL;
         shard_unlock(shard);
         if (is_stopping)
             return err_set(err, ERR_CANCELLED, "shard %u: stopping", shard->index);
         if (!is_admitted)
             return err_set(err, why.code, "%s", why.text);
     }
+}
+
+/* update_shard.next */
+static enum err_code next_buffer(struct update *update, struct buf **ret_next, struct err *err)
+{
+    struct applying *applying = CONTAINER_OF(update, struct applying, update);
+    struct shard *shard = applying->shard;
+    enum err_code code = wait_for_buffer(applying, ret_next, err);
+    if (code != ERR_OK)
+        return code;
+    struct err why = {0};
+    shard_lock(shard);
+    bool is_admitted = admit(shard, applying->push, &why) == applying->job;
+    if (is_admitted) {
+        shard->is_applying = true;
+        shard->applying_session = applying->push->session;
+    }
+    shard_unlock(shard);
+    applying->begun_ns = clock_now_ns();
+    if (is_admitted)
+        return ERR_OK;
+    buf_unref(TAKE(*ret_next));
+    return err_set(err, why.code, "%s", why.text);
 }
 
 static void run_after_apply(struct shard *shard)
@@ -129,24 +164,50 @@ static void run_after_apply(struct shard *shard)
     }
 }
 
+/* update_shard.commit */
+static void commit(struct update *update, struct buf *take_next)
+{
+    struct applying *applying = CONTAINER_OF(update, struct applying, update);
+    struct values *values = update->values;
+    uint64_t first = shard_first_version(applying->job->generation);
+    uint64_t pulled = MAX(applying->push->pulled_version, first);
+    shard_lock(applying->shard);
+    uint64_t before = values->version;
+    struct buf *old = values_commit(values, update->step, take_next);
+    *applying->result = (struct shard_push_result){
+        .version = values->version,
+        .staleness = before > pulled ? before - pulled : 0,
+        .apply_ns = clock_now_ns() - applying->begun_ns};
+    shard_unlock(applying->shard);
+    buf_unref(old);
+    run_after_apply(applying->shard);
+}
+
+/* The job, or NULL with the reason, or NULL with ERR_OK: nothing is left to do. */
+static struct shard_job *look(struct shard *shard, const struct shard_push *push,
+                              struct shard_push_result *ret_result, struct err *ret_why)
+{
+    shard_lock(shard);
+    struct shard_job *it = admit(shard, push, ret_why);
+    if (it && (push->step < it->watermark || !values_lacks(it->values, push->step))) {
+        it->duplicates_refused++;
+        *ret_result =
+            (struct shard_push_result){.is_done_before = true, .version = it->values->version};
+        it = NULL;
+    }
+    shard_unlock(shard);
+    return it;
+}
+
 enum err_code shard_apply(struct shard *shard, const struct shard_push *push,
                           struct shard_push_result *ret_result, struct err *err)
 {
+    static const struct update_shard offers = {.next = next_buffer, .commit = commit};
     struct err why = {0};
-    shard_lock(shard);
-    struct shard_job *it = admit(shard, push, &why);
-    struct values *values = it ? it->values : NULL;
-    bool is_done = it && (push->step < it->watermark || !values_lacks(values, push->step));
-    if (is_done) {
-        it->duplicates_refused++;
-        *ret_result =
-            (struct shard_push_result){.is_done_before = true, .version = values->version};
-    }
-    shard_unlock(shard);
+    struct shard_job *it = look(shard, push, ret_result, &why);
     if (!it)
-        return err_set(err, why.code, "%s", why.text);
-    if (is_done)
-        return ERR_OK;
+        return why.code == ERR_OK ? ERR_OK : err_set(err, why.code, "%s", why.text);
+    struct values *values = it->values;
     ASSERT(push->grads->bytes == values_bytes(values));
     for (size_t i = 0; i < values->group_count; i++)
         if (values->groups[i].marks.count >= LIMIT_RANGES)
@@ -154,38 +215,23 @@ enum err_code shard_apply(struct shard *shard, const struct shard_push *push,
                            "shard %u: job %s: marks in %d ranges, the most there can be",
                            shard->index, it->name, LIMIT_RANGES);
 
-    struct buf *next = NULL;
-    enum err_code code = next_buffer(shard, push, it, &next, err);
+    struct applying applying = {.update = {.shard = &offers,
+                                           .values = values,
+                                           .step = push->step,
+                                           .grads = push->grads->data,
+                                           .bad_slice = -1},
+                                .shard = shard,
+                                .push = push,
+                                .job = it,
+                                .result = ret_result};
+    enum err_code code = it->rule->contribute(&applying.update, err);
     if (code != ERR_OK)
         return code;
-    shard_lock(shard);
-    bool is_admitted = admit(shard, push, &why) == it;
-    if (is_admitted) {
-        shard->is_applying = true;
-        shard->applying_session = push->session;
-    }
-    shard_unlock(shard);
-    if (!is_admitted) {
-        buf_unref(next);
-        return err_set(err, why.code, "%s", why.text);
-    }
-
-    int64_t bad_slice;
-    values_compute(values, push->step, push->grads->data, next->data, &bad_slice);
-    shard_lock(shard);
-    uint64_t before = values->version;
-    uint64_t pulled = MAX(push->pulled_version, shard_first_version(it->generation));
-    struct buf *old = values_commit(values, push->step, next);
-    *ret_result = (struct shard_push_result){.version = values->version,
-                                             .staleness = before > pulled ? before - pulled : 0};
-    shard_unlock(shard);
-    buf_unref(old);
-    run_after_apply(shard);
-
+    int64_t bad = applying.update.bad_slice;
     uint64_t dropped;
-    if (bad_slice >= 0 && log_limit_pass(&it->nonfinite_limit, NONFINITE_LOG_NS, &dropped))
+    if (bad >= 0 && log_limit_pass(&it->nonfinite_limit, NONFINITE_LOG_NS, &dropped))
         log_warn("gradient.nonfinite",
                  "job=%s shard=%u step=%" PRIu64 " var=%s applied=as_it_is more=%" PRIu64, it->name,
-                 shard->index, push->step, values->layout->slices[bad_slice].name, dropped);
+                 shard->index, push->step, values->layout->slices[bad].name, dropped);
     return ERR_OK;
 }

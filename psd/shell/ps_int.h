@@ -7,8 +7,8 @@
 #include "common/loop/loop.h"
 #include "common/rpc/rpc.h"
 #include "psd/order/ps_order.h"
-#include "psd/shard/bufpool.h"
 #include "psd/shard/shard.h"
+#include "psd/values/bufpool.h"
 
 struct health_service;
 struct member;

@@ -43,7 +43,7 @@ def blow(c, draw, frozen):
     elif what == "leave" and name not in frozen:
         daemon.may_die = True
         send(daemon.pid, signal.SIGTERM)
-    elif what == "freeze" and name not in frozen:
+    elif what == "freeze" and name not in frozen and not daemon.may_die:  # one that leaves may be gone before it stops
         c.pause(name)
         frozen[name] = time.monotonic() + draw.choice((0.2, 0.5, 1.0, 2.0))
 
@@ -62,6 +62,11 @@ def chaos(seed):
         jobs = [c.submit(synthetic(draw.choice(("mlp", "softmax")), name=f"job-{k}", steps=2000, epochs=3, evaluate=True,
                                    checkpoint={"directory": c.path(f"ckpt-{k}"), "every_steps": draw.choice((100, 300, 1000)),
                                                "max_to_keep": 2})) for k in range(2)]
+        if seed % 2:  # one whose values are large enough to be read in place by those who may
+            wide = synthetic("mlp", name="wide", side=28, steps=500, epochs=3, evaluate=True,
+                             checkpoint={"directory": c.path("ckpt-wide"), "every_steps": 200})
+            wide["model"]["hidden"] = [128]
+            jobs.append(c.submit(wide))
         frozen = {}
         end = time.monotonic() + SPAN_S
         while time.monotonic() < end:

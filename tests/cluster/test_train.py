@@ -41,6 +41,30 @@ def one_epoch_of_fashion_mnist_teaches_softmax_more_than_three_in_four():
         return f"accuracy {s['evaluations'][0]['accuracy']:.4f}, {s['elapsed_seconds']:.1f} s"
 
 
+@test(limit_s=90)
+def values_read_in_place_and_over_the_network_train_the_same_weights():
+    weights, logs = {}, {}
+    for way in ("memory", "network"):
+        off = "--no-peer-memory" if way == "network" else ""
+        with Cluster(ps=2, workers=1, device="cpu", ps_args=off, worker_args=off) as c:
+            spec = synthetic("mlp", steps=120, batch=16, side=28)
+            spec["model"]["hidden"] = [256, 64]  # 800 KiB: above what is sent inside messages anyway
+            spec["checkpoint"] = {"directory": os.path.join(c.dir, "ckpt"), "every_steps": 1000}
+            job = c.submit(spec)
+            assert_exact(c.wait_end(job), total=120, shards=2)
+            path = os.path.join(c.dir, "weights.safetensors")
+            c.ctl("export", job, path)
+            with open(path, "rb") as file:
+                weights[way] = file.read()
+            with open(os.path.join(c.dir, "workerd-0.log"), encoding="utf-8") as file:
+                logs[way] = file.read()
+    assert "ps.memory" not in logs["network"], logs["network"]
+    assert weights["memory"] == weights["network"], "the weights differ"
+    if "ps.memory" not in logs["memory"]:
+        return "both over the network: this system does not let one process read another"
+    assert logs["memory"].count("are read where they lie") == 2, logs["memory"]
+
+
 @test(limit_s=60)
 def two_jobs_share_the_cluster_and_each_is_exact():
     with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000") as c:

@@ -7,6 +7,7 @@
 #   * on an x_int.h that is included outside its own room,
 #   * on two source files of one name.
 #   tests/lint/layers.sh [TREE]    TREE: another checkout or plain folder (tests/lint/test_layers.sh)
+. "$(dirname "$0")/files.sh" || exit 2
 cd "${1:-$(dirname "$0")/../..}" || exit 2
 
 # A row: room, then what it may include; itself always. A name without "/" stands for all of its rooms.
@@ -34,11 +35,13 @@ coordinatord/plan   common/base common/spec models proto
 coordinatord/shell  common models proto coordinatord/core coordinatord/ledger coordinatord/plan
 coordinatord        common coordinatord/shell
 psd/optim           common/base common/spec
-psd/shard           common/base common/loop common/ckpt common/spec proto psd/optim
-psd/ckpt            common/base common/ckpt common/formats psd/shard
-psd/exchange        common/base common/loop common/rpc proto psd/shard
-psd/order           common/base common/rpc common/spec proto psd/shard psd/ckpt
-psd/shell           common proto psd/exchange psd/order psd/shard
+psd/values          common/base common/ckpt common/spec proto psd/optim
+psd/rule            common/base common/spec psd/values
+psd/shard           common/base common/loop psd/values psd/rule
+psd/ckpt            common/base common/ckpt common/formats psd/values
+psd/exchange        common/base common/loop common/rpc proto psd/values psd/shard
+psd/order           common/base common/rpc common/spec proto psd/values psd/shard psd/ckpt
+psd/shell           common proto psd/values psd/exchange psd/order psd/shard
 psd                 common psd/shell
 workerd/input       common/base common/formats common/loop common/spec
 workerd/exchange    common/base common/loop common/rpc proto
@@ -50,7 +53,8 @@ trainctl            common models proto client
 END
 ROWS
 )
-if git rev-parse --git-dir >/dev/null 2>&1; then files=$(git ls-files '*.c' '*.h'); else files=$(find . -name '*.[ch]' | sed 's|^\./||'); fi
+files=$(tree_files c h)
+[ -n "$files" ] || { echo "layers.sh: no sources in $PWD" >&2; exit 1; }
 LC_ALL=C awk -v files="$files" -v table="$table" '
 function room(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
 function top(r) { return r ~ /\// ? substr(r, 1, index(r, "/") - 1) : r }
@@ -80,7 +84,7 @@ BEGIN {
     for (i = 1; i <= count; i++) {
         f = file[i]; r = room(f)
         base = f; sub(/.*\//, "", base)
-        if (f ~ /\.c$/ && base != "main.c") { if (base in seen) bad("file names are not unique: " seen[base] " and " f); seen[base] = f }
+        if (base != "main.c") { if (base in seen) bad("file names are not unique: " seen[base] " and " f); seen[base] = f }
         if (top(r) == "tests" || top(r) == "bench") continue
         if (!(r in known)) { if (!(r in said)) bad(f ": room " r " has no row in tests/lint/layers.sh"); said[r] = 1; continue }
         while ((getline line < f) > 0) {

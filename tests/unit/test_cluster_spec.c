@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
+#include "common/spec/address.h"
+#include "common/spec/host_flags.h"
+#include "common/spec/tf_config.h"
 #include "tests/harness.h"
 
 static struct err err;
@@ -16,7 +19,7 @@ static void check_flags(const char *job, const char *index, const char *ps, cons
                         const char *controller, const char *want)
 {
     struct cluster_spec *spec = NULL;
-    CHECK(cluster_spec_from_flags(job, index, ps, workers, controller, &spec, &err) == ERR_INVALID);
+    CHECK(host_flags_parse(job, index, ps, workers, controller, &spec, &err) == ERR_INVALID);
     CHECK(spec == NULL);
     CHECK_STR(err.text, want);
 }
@@ -24,7 +27,7 @@ static void check_flags(const char *job, const char *index, const char *ps, cons
 TEST(host_list_flags_make_the_same_cluster_as_tf_config)
 {
     AUTO(cluster_spec) spec = NULL;
-    CHECK_OK(cluster_spec_from_flags("worker", "1", "p0:1,p1:2", "w0:3,w1:4", "c:5", &spec, &err));
+    CHECK_OK(host_flags_parse("worker", "1", "p0:1,p1:2", "w0:3,w1:4", "c:5", &spec, &err));
     CHECK_U64(spec->roles[TASK_PS].count, 2);
     CHECK_U64(spec->roles[TASK_WORKER].count, 2);
     CHECK_STR(spec->roles[TASK_CHIEF].items[0].address, "c:5");
@@ -38,14 +41,14 @@ TEST(flags_default_as_in_tf_cnn)
 {
     AUTO(cluster_spec) spec = NULL;
     /* task_index 0, no lists, the empty string for "not given" */
-    CHECK_OK(cluster_spec_from_flags("ps", NULL, "p0:1", "", "c:5", &spec, &err));
+    CHECK_OK(host_flags_parse("ps", NULL, "p0:1", "", "c:5", &spec, &err));
     CHECK(spec->has_task && spec->task_role == TASK_PS && spec->task_index == 0);
     CHECK_U64(spec->roles[TASK_WORKER].count, 0);
     cluster_spec_free(TAKE(spec));
-    CHECK_OK(cluster_spec_from_flags(NULL, NULL, NULL, NULL, "c:5", &spec, &err));
+    CHECK_OK(host_flags_parse(NULL, NULL, NULL, NULL, "c:5", &spec, &err));
     CHECK(!spec->has_task);
     cluster_spec_free(TAKE(spec));
-    CHECK_OK(cluster_spec_from_flags("controller", NULL, NULL, NULL, "c:5", &spec, &err));
+    CHECK_OK(host_flags_parse("controller", NULL, NULL, NULL, "c:5", &spec, &err));
     CHECK(spec->has_task && spec->task_role == TASK_CHIEF);
 }
 
@@ -98,7 +101,7 @@ TEST(a_task_is_found_by_role_and_index)
     static const char json[] =
         "{\"cluster\":{\"chief\":[\"c:1\"],\"worker\":{\"9\":\"w9:1\",\"2\":\"w2:1\"}}}";
     AUTO(cluster_spec) spec = NULL;
-    CHECK_OK(cluster_spec_parse("x", json, sizeof(json) - 1, &spec, &err));
+    CHECK_OK(tf_config_parse("x", json, sizeof(json) - 1, &spec, &err));
     const struct cluster_task *task = cluster_spec_find(spec, TASK_WORKER, 9);
     CHECK(task != NULL);
     CHECK_STR(task->address, "w9:1");
@@ -144,25 +147,25 @@ TEST(the_file_goes_before_the_variable_and_neither_is_not_found)
 {
     AUTO(cluster_spec) spec = NULL;
     unsetenv("TF_CONFIG");
-    CHECK(cluster_spec_load(NULL, &spec, &err) == ERR_NOT_FOUND);
+    CHECK(tf_config_load(NULL, &spec, &err) == ERR_NOT_FOUND);
     CHECK_STR(err.text, "no cluster description: want --tf-config FILE or the variable TF_CONFIG");
     setenv("TF_CONFIG", "{\"cluster\":{\"chief\":[\"variable:1\"]}}", 1);
-    CHECK_OK(cluster_spec_load(NULL, &spec, &err));
+    CHECK_OK(tf_config_load(NULL, &spec, &err));
     CHECK_STR(spec->roles[TASK_CHIEF].items[0].address, "variable:1");
     cluster_spec_free(TAKE(spec));
 
     char path[128];
     snprintf(path, sizeof(path), "%s/tf.json", test_dir());
     write_file(path, "{\"cluster\":{\"chief\":[\"file:1\"]}}");
-    CHECK_OK(cluster_spec_load(path, &spec, &err));
+    CHECK_OK(tf_config_load(path, &spec, &err));
     CHECK_STR(spec->roles[TASK_CHIEF].items[0].address, "file:1");
     cluster_spec_free(TAKE(spec));
 
     write_file(path, "{\"cluster\":");
-    CHECK(cluster_spec_load(path, &spec, &err) == ERR_INVALID);
+    CHECK(tf_config_load(path, &spec, &err) == ERR_INVALID);
     CHECK(strncmp(err.text, path, strlen(path)) == 0); /* the file is named first */
     setenv("TF_CONFIG", "", 1); /* set, though to nothing: refused, not taken for absent */
-    CHECK(cluster_spec_load(NULL, &spec, &err) == ERR_INVALID);
+    CHECK(tf_config_load(NULL, &spec, &err) == ERR_INVALID);
     CHECK_STR(err.text, "TF_CONFIG: empty: want a JSON object");
 }
 
@@ -172,19 +175,19 @@ TEST(a_file_that_cannot_be_read_is_invalid_and_never_a_hang)
     char path[128];
     char want[256];
     snprintf(path, sizeof(path), "%s/missing", test_dir());
-    CHECK(cluster_spec_load(path, &spec, &err) == ERR_INVALID);
+    CHECK(tf_config_load(path, &spec, &err) == ERR_INVALID);
     snprintf(want, sizeof(want), "%s: cannot open: No such file or directory", path);
     CHECK_STR(err.text, want);
-    CHECK(cluster_spec_load(test_dir(), &spec, &err) == ERR_INVALID);
+    CHECK(tf_config_load(test_dir(), &spec, &err) == ERR_INVALID);
     snprintf(path, sizeof(path), "%s/fifo", test_dir());
     CHECK(mkfifo(path, 0600) == 0);
-    CHECK(cluster_spec_load(path, &spec, &err) == ERR_INVALID);
+    CHECK(tf_config_load(path, &spec, &err) == ERR_INVALID);
     snprintf(want, sizeof(want), "%s: want a regular file", path);
     CHECK_STR(err.text, want);
     snprintf(path, sizeof(path), "%s/huge", test_dir());
     write_file(path, "");
     CHECK(truncate(path, LIMIT_TF_CONFIG_BYTES + 1) == 0);
-    CHECK(cluster_spec_load(path, &spec, &err) == ERR_INVALID);
+    CHECK(tf_config_load(path, &spec, &err) == ERR_INVALID);
     snprintf(want, sizeof(want), "%s: 4194305 bytes: want at most 4194304", path);
     CHECK_STR(err.text, want);
     CHECK(spec == NULL);
@@ -203,7 +206,7 @@ TEST(the_largest_cluster_is_understood)
     n += snprintf(json + n, size - (size_t)n, "]},\"task\":{\"type\":\"worker\",\"index\":%d}}",
                   LIMIT_WORKERS - 1);
     AUTO(cluster_spec) spec = NULL;
-    CHECK_OK(cluster_spec_parse("TF_CONFIG", json, (size_t)n, &spec, &err));
+    CHECK_OK(tf_config_parse("TF_CONFIG", json, (size_t)n, &spec, &err));
     CHECK_U64(spec->roles[TASK_WORKER].count, LIMIT_WORKERS);
     CHECK_U64(spec->task_index, LIMIT_WORKERS - 1);
 }

@@ -15,6 +15,7 @@
 #include "common/base/rand.h"
 #include "common/spec/cluster_spec.h"
 #include "common/spec/job_spec.h"
+#include "common/spec/tf_config.h"
 #include "tests/harness.h"
 
 enum { INPUTS_MAX = 512, TEXT_MAX = 1 << 16, PATH_SIZE = 512 };
@@ -44,7 +45,7 @@ static enum err_code dump_cluster(const char *text, size_t bytes, char *ret_text
 {
     AUTO(cluster_spec) spec = NULL;
     struct err err;
-    enum err_code code = cluster_spec_parse("TF_CONFIG", text, bytes, &spec, &err);
+    enum err_code code = tf_config_parse("TF_CONFIG", text, bytes, &spec, &err);
     AUTO_FILE FILE *out = fmemopen(ret_text, text_size, "w");
     if (code != ERR_OK) {
         CHECK(err.code == code);
@@ -57,6 +58,8 @@ static enum err_code dump_cluster(const char *text, size_t bytes, char *ret_text
                     spec->roles[role].items[i].index, spec->roles[role].items[i].address);
     if (spec->has_task)
         fprintf(out, "task %s %u\n", task_role_name(spec->task_role), spec->task_index);
+    for (size_t i = 0; i < spec->ignored_count; i++)
+        fprintf(out, "ignored %s\n", spec->ignored[i]);
     return code;
 }
 

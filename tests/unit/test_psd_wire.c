@@ -2,6 +2,7 @@
 /* psd over the wire: what workers and the coordinator see of it. */
 #include <sys/stat.h>
 
+#include "common/base/peer_memory.h"
 #include "common/base/rand.h"
 #include "common/ckpt/ckpt_store.h"
 #include "tests/unit/psd_fixture.h"
@@ -99,6 +100,220 @@ TEST(initial_values_do_not_depend_on_the_partitioning)
     for (uint64_t i = 0; i < 9; i++)
         CHECK(pull.values[i] == initial("a", 6 + i));
     free(pull.values);
+    fx_stop();
+}
+
+/* ---- memory of a neighbour: the client is this process, so everybody may read everybody -------- */
+struct lent_pull {
+    struct rpc_ccall *call;
+    bool is_ended, has_memory;
+    enum err_code code;
+    struct peer_ref server;
+    struct peer_loan loan;
+    uint64_t total, carried;
+    bool is_proved; /* the server has read our secret */
+};
+
+static void on_lent_chunk(struct rpc_ccall *call, const struct rpc_in *in, void *arg)
+{
+    struct lent_pull *pull = arg;
+    if (!in)
+        return;
+    const Steadfast__V1__TensorChunk *chunk =
+        (const Steadfast__V1__TensorChunk *)(const void *)in->message;
+    pull->total = chunk->total_bytes;
+    if (chunk->process)
+        pull->server = (struct peer_ref){chunk->process->pid, chunk->process->secret_address};
+    pull->is_proved |= peer_memory_is_our_secret(chunk->proof.data, chunk->proof.len);
+    pull->carried += in->view ? rpc_view_bytes(in->view) : 0;
+    pull->has_memory |= chunk->memory != NULL;
+    if (chunk->memory)
+        pull->loan = (struct peer_loan){chunk->process->pid, chunk->memory->address,
+                                        chunk->memory->seal_address, chunk->memory->seal};
+    rpc_crecv(call, on_lent_chunk, pull);
+}
+
+static void on_lent_end(void *arg, const struct err *status, const struct rpc_in *reply)
+{
+    (void)reply;
+    struct lent_pull *pull = arg;
+    pull->code = status->code;
+    pull->is_ended = true;
+    rpc_ccall_unref(pull->call);
+}
+
+/* secret NULL: only says who we are. Ends, or has_memory with the call still open. */
+static void lent_pull(struct lent_pull *pull, const uint8_t *secret)
+{
+    struct err err;
+    *pull = (struct lent_pull){0};
+    struct peer_ref self = peer_memory_self();
+    Steadfast__V1__ProcessRef reader = STEADFAST__V1__PROCESS_REF__INIT;
+    Steadfast__V1__PullRequest request = STEADFAST__V1__PULL_REQUEST__INIT;
+    reader.pid = self.pid;
+    reader.secret_address = self.secret_address;
+    request.job = JOB;
+    request.generation = 1;
+    request.reader = &reader;
+    if (secret)
+        request.proof = (ProtobufCBinaryData){PEER_SECRET_BYTES, (uint8_t *)secret};
+    struct rpc_call_options options = {
+        .timeout_ms = 60000, .wait_for_ready = true, .where = RPC_ON_LOOP, .has_payload = true};
+    CHECK_OK(rpc_open(fx.channel, &ps_method_pull, &(struct rpc_out){.message = &request.base},
+                      &options, on_lent_end, pull, &pull->call, &err));
+    rpc_crecv(pull->call, on_lent_chunk, pull);
+    WAIT_UNTIL(pull->is_ended || pull->has_memory);
+}
+
+/* Skips where the system does not let a process read even itself. */
+static void lent_secret(uint8_t ret_secret[PEER_SECRET_BYTES])
+{
+    struct lent_pull pull;
+    lent_pull(&pull, NULL);
+    CHECK(pull.code == ERR_OK && pull.carried == pull.total && !pull.has_memory);
+    if (!peer_memory_secret_of(pull.server, ret_secret))
+        test_skip("this system does not let a process read memory by process_vm_readv");
+    CHECK(pull.is_proved);
+}
+
+enum { LENT_COUNT = 200000 };
+
+TEST(values_are_lent_to_a_reader_that_proves_to_be_here_and_to_no_other)
+{
+    struct err err;
+    struct lent_pull pull;
+    uint8_t secret[PEER_SECRET_BYTES];
+    fx_start(1, 64 * MIB, 8 * MIB);
+    fx_create_one(LENT_COUNT / 100, 100, SPEC(SGD));
+    lent_secret(secret);
+    struct fx_pull plain = fx_pull(1, 0, 0, 0);
+    lent_pull(&pull, secret);
+    CHECK(pull.has_memory && !pull.is_ended && pull.carried == 0);
+    float *copy = base_alloc(pull.total);
+    struct iovec iov = {copy, pull.total};
+    CHECK_OK(peer_memory_read(&pull.loan, &iov, 1, &err));
+    CHECK(memcmp(copy, plain.values, pull.total) == 0);
+    rpc_cancel(pull.call);
+    WAIT_UNTIL(pull.is_ended);
+
+    secret[3] ^= 1; /* a stranger's guess: it gets the values, over the network */
+    lent_pull(&pull, secret);
+    CHECK(pull.code == ERR_OK && !pull.has_memory && pull.carried == pull.total);
+    free(copy);
+    free(plain.values);
+    fx_stop();
+}
+
+TEST(what_was_lent_and_given_up_is_seen_to_be_something_else_later)
+{
+    struct err err;
+    struct lent_pull pull;
+    uint8_t secret[PEER_SECRET_BYTES];
+    fx_start(1, 64 * MIB, 8 * MIB);
+    fx_create_one(LENT_COUNT / 100, 100, SPEC(SGD));
+    lent_secret(secret);
+    lent_pull(&pull, secret);
+    CHECK(pull.has_memory);
+    rpc_cancel(pull.call); /* from here on the server may use the buffer for later values */
+    WAIT_UNTIL(pull.is_ended);
+    float *grads = base_alloc(LENT_COUNT * sizeof(float));
+    for (uint64_t step = 0; step < 4; step++) {
+        Steadfast__V1__PushHeader header = fx_header(1, step, LENT_COUNT * sizeof(float));
+        CHECK(fx_push_wait(&header, grads, LENT_COUNT * sizeof(float)).code == ERR_OK);
+    }
+    struct iovec iov = {grads, pull.total};
+    CHECK(peer_memory_read(&pull.loan, &iov, 1, &err) == ERR_UNAVAILABLE);
+    free(grads);
+    fx_stop();
+}
+
+/* One push whose gradients lie here, in two chunks; the seal may be broken between them. */
+static struct fx_push lent_push(uint64_t step, const float *grads, struct peer_seal *seal,
+                                uint8_t *secret, bool is_broken)
+{
+    static struct fx_push push;
+    Steadfast__V1__PushHeader header = fx_header(1, step, LENT_COUNT * sizeof(float));
+    Steadfast__V1__ProcessRef process = STEADFAST__V1__PROCESS_REF__INIT;
+    struct peer_ref self = peer_memory_self();
+    process.pid = self.pid;
+    process.secret_address = self.secret_address;
+    header.process = &process;
+    header.proof = (ProtobufCBinaryData){PEER_SECRET_BYTES, secret};
+    header.seal_address = (uintptr_t)seal;
+    header.seal = seal->value;
+    if (is_broken)
+        peer_seal_break(seal);
+    fx_push_open(&push);
+    for (size_t i = 0; i < 2; i++) {
+        Steadfast__V1__PushChunk chunk = STEADFAST__V1__PUSH_CHUNK__INIT;
+        chunk.header = i == 0 ? &header : NULL;
+        chunk.bytes = LENT_COUNT / 2 * sizeof(float);
+        chunk.offset = i * chunk.bytes;
+        chunk.address = (uintptr_t)(grads + i * LENT_COUNT / 2);
+        if (!push.is_ended)
+            (void)!rpc_csend(push.call, &(struct rpc_out){.message = &chunk.base}, NULL, NULL);
+    }
+    rpc_cclose_send(push.call);
+    WAIT_UNTIL(push.is_ended);
+    return push;
+}
+
+TEST(gradients_are_read_where_they_lie_and_a_broken_seal_applies_nothing)
+{
+    uint8_t secret[PEER_SECRET_BYTES];
+    struct peer_seal seal;
+    fx_start(1, 64 * MIB, 8 * MIB);
+    fx_create_one(LENT_COUNT / 100, 100, SPEC(SGD));
+    lent_secret(secret);
+    peer_seal_init(&seal);
+    float *grads = base_alloc(LENT_COUNT * sizeof(float));
+    for (size_t i = 0; i < LENT_COUNT; i++)
+        grads[i] = (float)(i % 11);
+    struct fx_pull before = fx_pull(1, 0, 0, 0);
+
+    CHECK(lent_push(7, grads, &seal, secret, true).code == ERR_UNAVAILABLE);
+    uint8_t wrong[PEER_SECRET_BYTES] = {1};
+    CHECK(lent_push(7, grads, &seal, wrong, false).code == ERR_UNAVAILABLE);
+    struct fx_pull same = fx_pull(1, 0, 0, 0);
+    CHECK(same.version == before.version);
+    CHECK(memcmp(same.values, before.values, same.total) == 0);
+
+    struct fx_push push = lent_push(7, grads, &seal, secret, false);
+    CHECK(push.code == ERR_OK && push.outcome == STEADFAST__V1__PUSH_OUTCOME__PUSH_APPLIED);
+    struct fx_pull after = fx_pull(1, 0, 0, 0);
+    Steadfast__V1__PushHeader header = fx_header(1, 8, LENT_COUNT * sizeof(float));
+    CHECK(fx_push_wait(&header, grads, LENT_COUNT * sizeof(float)).code == ERR_OK);
+    struct fx_pull twice = fx_pull(1, 0, 0, 0);
+    for (size_t i = 0; i < LENT_COUNT; i++) /* both ways the same update */
+        CHECK(after.values[i] - before.values[i] <= 0 &&
+              fabsf((twice.values[i] - after.values[i]) - (after.values[i] - before.values[i])) <
+                  1e-5f);
+    CHECK(after.values[10] != before.values[10]);
+    CHECK(lent_push(7, grads, &seal, secret, false).outcome ==
+          STEADFAST__V1__PUSH_OUTCOME__PUSH_DONE_BEFORE);
+    free(grads);
+    free(before.values);
+    free(same.values);
+    free(after.values);
+    free(twice.values);
+    fx_stop();
+}
+
+TEST(a_chunk_without_bytes_whose_header_names_no_process_is_refused)
+{
+    fx_start(1, 64 * MIB, 8 * MIB);
+    fx_create_one(LENT_COUNT / 100, 100, SPEC(SGD));
+    static struct fx_push push;
+    Steadfast__V1__PushHeader header = fx_header(1, 3, LENT_COUNT * sizeof(float));
+    Steadfast__V1__PushChunk chunk = STEADFAST__V1__PUSH_CHUNK__INIT;
+    chunk.header = &header;
+    chunk.bytes = LENT_COUNT * sizeof(float);
+    chunk.address = (uintptr_t)&push;
+    fx_push_open(&push);
+    (void)!rpc_csend(push.call, &(struct rpc_out){.message = &chunk.base}, NULL, NULL);
+    rpc_cclose_send(push.call);
+    WAIT_UNTIL(push.is_ended);
+    CHECK(push.code == ERR_INVALID);
     fx_stop();
 }
 

@@ -5,6 +5,8 @@
 #include <grpc/slice.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc_msg.h"
@@ -246,6 +248,42 @@ TEST(a_message_that_unpacks_to_many_times_its_size_is_refused_at_the_arena)
     CHECK(strstr(err.text, "unpacks to over 16777216 bytes"));
     size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
     CHECK(after <= before + (64u << 10));
+    grpc_shutdown();
+}
+
+TEST(a_message_for_which_there_is_no_memory_is_refused_and_the_next_one_is_read)
+{
+    grpc_init();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    test_skip("sanitizers need more address space than can be bounded");
+#endif
+    size_t len = 3u << 20;
+    AUTO_MEM uint8_t *wire = calloc(1, len);
+    Steadfast__V1__SubmitRequest request = STEADFAST__V1__SUBMIT_REQUEST__INIT;
+    request.spec_json = malloc(len - 16);
+    memset(request.spec_json, 'x', len - 17);
+    request.spec_json[len - 17] = '\0';
+    size_t bytes = protobuf_c_message_pack(&request.base, wire);
+    free(request.spec_json);
+    malloc_trim(0);
+    grpc_byte_buffer *buffers[2];
+    for (int i = 0; i < 2; i++)
+        buffers[i] = cut_up(wire, bytes, 1u << 20);
+    struct rlimit all, few;
+    CHECK(getrlimit(RLIMIT_AS, &all) == 0);
+    few = all;
+    few.rlim_cur = 1u << 20; /* less than there is: no more of it */
+    struct rpc_msg msg = {0};
+    struct err err;
+    CHECK(setrlimit(RLIMIT_AS, &few) == 0);
+    enum err_code code =
+        rpc_msg_unpack(&steadfast__v1__submit_request__descriptor, false, buffers[0], &msg, &err);
+    CHECK(setrlimit(RLIMIT_AS, &all) == 0);
+    CHECK(code == ERR_NO_MEMORY);
+    CHECK(strstr(err.text, "SubmitRequest"));
+    CHECK_OK(
+        rpc_msg_unpack(&steadfast__v1__submit_request__descriptor, false, buffers[1], &msg, &err));
+    rpc_msg_done(&msg);
     grpc_shutdown();
 }
 

@@ -8,7 +8,7 @@
 #include "common/ckpt/ckpt_store.h"
 #include "psd/ckpt/ckpt_read.h"
 #include "psd/ckpt/ckpt_write.h"
-#include "psd/shard/values.h"
+#include "psd/values/values.h"
 #include "tests/harness.h"
 
 #define SPEC(optimizer_)                                                                           \

@@ -202,6 +202,9 @@ TEST(a_worker_that_is_not_told_who_it_is_says_what_was_wanted)
     check_usage_error((const char *[]){NULL}, "task.type: \"ps\": want \"worker\"");
     check_usage_error((const char *[]){"--job_name", "ps", NULL},
                       "--job_name: \"ps\": want \"worker\"");
+    check_usage_error((const char *[]){"--job_name", "evaluator", "--task_index", "0", NULL},
+                      "--job_name: \"evaluator\": not available yet; want \"worker\", and the job "
+                      "field eval_dataset");
     check_usage_error((const char *[]){"--job_name", "worker", "--task_index", "4", NULL},
                       "cluster.worker: no task 4");
     setenv("TF_CONFIG", "{", 1);

@@ -38,6 +38,18 @@ void ps_links_free(struct ps_links *links)
     free(links);
 }
 
+void ps_link_memory_failed(struct ps_link *link, const struct err *why)
+{
+    if (!link->can_read && !link->is_read)
+        return;
+    link->can_read = false;
+    link->is_read = false;
+    link->memory_failures++;
+    log_info("ps.memory", "server=%s address=%s err=\"%s\": over the network %s", link->name,
+             link->address, why->text,
+             link->memory_failures < LINK_MEMORY_FAILURES ? "once" : "from now on");
+}
+
 void ps_link_note(struct ps_link *link, const struct err *status)
 {
     bool is_silent = status->code == ERR_UNAVAILABLE || status->code == ERR_TIMEOUT;

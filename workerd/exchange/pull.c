@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull: a server stream per shard, each chunk checked and copied on the io thread. */
+/* pull: a server stream per shard, each chunk checked and copied on the io thread.
+ *
+ * From a server on this machine comes one message that says where the values lie; they are read
+ * from its memory straight into the variables. The call is kept open meanwhile, since it is what
+ * keeps the values where they are, and ended from here. */
 #include "workerd/exchange/pull.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "proto/methods.h"
 #include "proto/ps.pb-c.h"
@@ -18,6 +24,15 @@ struct pull_shard {
     uint64_t received;    /* bytes */
     bool is_same;         /* the shard said "not modified" */
     struct err bad;       /* code not OK: what we cancelled the call for */
+    uint64_t copy_ns;     /* spent on putting values in place */
+    bool is_from_memory;  /* all of it was read where it lay; we end the call */
+    bool has_failed_memory;
+    bool has_secret; /* the server's, just found out */
+    bool is_read;    /* the server has read ours */
+    uint8_t secret[PEER_SECRET_BYTES];
+    /* Loop: */
+    bool wants_secret;
+    struct iovec *pieces; /* where the payload belongs, run after run */
 };
 
 struct pull {
@@ -47,6 +62,33 @@ static void copy_run(void *arg, uint32_t var_index, uint64_t var_byte, uint64_t 
     rpc_view_copy(to->view, in_range, (uint8_t *)to->vars[var_index] + var_byte, bytes);
 }
 
+/* The first message may say who the server is, for a pull to come, and that it can read us. */
+static void meet(struct pull_shard *state, const Steadfast__V1__TensorChunk *chunk)
+{
+    if (!chunk->process)
+        return;
+    struct peer_ref server = {.pid = chunk->process->pid,
+                              .secret_address = chunk->process->secret_address};
+    if (state->wants_secret)
+        state->has_secret = peer_memory_secret_of(server, state->secret);
+    state->is_read = peer_memory_is_our_secret(chunk->proof.data, chunk->proof.len);
+}
+
+static enum err_code take_memory(struct exchange_part *part,
+                                 const Steadfast__V1__TensorChunk *chunk, struct err *err)
+{
+    struct pull_shard *state = shard_of(part);
+    struct peer_loan loan = {.pid = chunk->process ? chunk->process->pid : 0,
+                             .address = chunk->memory->address,
+                             .seal_address = chunk->memory->seal_address,
+                             .seal = chunk->memory->seal};
+    enum err_code code =
+        peer_memory_read(&loan, state->pieces, exchange_shard(part)->piece_count, err);
+    state->has_failed_memory = code != ERR_OK;
+    state->is_from_memory = code == ERR_OK;
+    return code;
+}
+
 static enum err_code take_chunk(struct exchange_part *part, const Steadfast__V1__TensorChunk *chunk,
                                 const struct rpc_view *view, struct err *err)
 {
@@ -62,7 +104,7 @@ static enum err_code take_chunk(struct exchange_part *part, const Steadfast__V1_
         state->is_same = true;
         return ERR_OK;
     }
-    size_t bytes = view ? rpc_view_bytes(view) : 0;
+    size_t bytes = chunk->memory ? shard->payload_bytes : view ? rpc_view_bytes(view) : 0;
     if (chunk->total_bytes != shard->payload_bytes)
         return err_set(err, ERR_INVALID,
                        "payload of %" PRIu64 " bytes, want %" PRIu64 " as planned",
@@ -77,10 +119,18 @@ static enum err_code take_chunk(struct exchange_part *part, const Steadfast__V1_
                        chunk->version, state->new_version);
     state->new_version = chunk->version;
     state->version = 0; /* until all of it is here, this shard's part is of two versions */
-    struct copy_to to = {.vars = pull->copy->vars, .view = view};
-    slice_map_walk(shard, state->received, bytes, copy_run, &to);
-    state->received += bytes;
-    return ERR_OK;
+    uint64_t begin_ns = clock_now_ns();
+    enum err_code code = ERR_OK;
+    if (chunk->memory) {
+        code = take_memory(part, chunk, err);
+    } else {
+        struct copy_to to = {.vars = pull->copy->vars, .view = view};
+        slice_map_walk(shard, state->received, bytes, copy_run, &to);
+    }
+    state->copy_ns += clock_now_ns() - begin_ns;
+    if (code == ERR_OK)
+        state->received += bytes;
+    return code;
 }
 
 static void on_chunk(struct rpc_ccall *call, const struct rpc_in *in, void *arg)
@@ -90,8 +140,9 @@ static void on_chunk(struct rpc_ccall *call, const struct rpc_in *in, void *arg)
     if (!in)
         return; /* on_end follows */
     const Steadfast__V1__TensorChunk *chunk = (const Steadfast__V1__TensorChunk *)in->message;
+    meet(state, chunk);
     state->bad.code = take_chunk(part, chunk, in->view, &state->bad);
-    if (state->bad.code != ERR_OK)
+    if (state->bad.code != ERR_OK || state->is_from_memory)
         rpc_cancel(call);
     else
         rpc_crecv(call, on_chunk, part);
@@ -103,6 +154,8 @@ static void on_end(void *arg, const struct err *status, const struct rpc_in *rep
     struct exchange_part *part = arg;
     struct pull_shard *state = shard_of(part);
     part->status = state->bad.code != ERR_OK ? state->bad : *status;
+    if (state->is_from_memory)
+        part->status.code = ERR_OK; /* it is here, and only we know */
     if (part->status.code == ERR_OK && !state->is_same) {
         uint64_t want = exchange_shard(part)->payload_bytes;
         if (state->received == want)
@@ -125,18 +178,35 @@ static void start_part(struct exchange_part *part)
     state->received = 0;
     state->is_same = false;
     state->bad.code = ERR_OK;
+    state->copy_ns = 0;
+    state->is_from_memory = false;
+    state->has_failed_memory = false;
+    state->has_secret = false;
+    state->is_read = false;
+    struct ps_link *link = exchange_link(part);
+    struct peer_ref self = peer_memory_self();
+    Steadfast__V1__ProcessRef reader = STEADFAST__V1__PROCESS_REF__INIT;
     Steadfast__V1__PullRequest request = STEADFAST__V1__PULL_REQUEST__INIT;
     request.job = pull->request.job;
     request.generation = pull->request.generation;
     request.shard = exchange_shard(part)->shard;
     request.have_version = state->version;
     request.pin = pull->request.pin;
+    if (self.pid && link->memory_failures < LINK_MEMORY_FAILURES) {
+        reader.pid = self.pid;
+        reader.secret_address = self.secret_address;
+        request.reader = &reader;
+        state->wants_secret = !link->can_read;
+        if (link->can_read)
+            request.proof =
+                (ProtobufCBinaryData){.data = link->secret, .len = sizeof(link->secret)};
+    }
     struct rpc_out out = {.message = &request.base};
     struct rpc_call_options options = {.timeout_ms = exchange_timeout_ms(part->exchange),
                                        .where = RPC_INLINE,
                                        .has_payload = true};
-    if (rpc_open(exchange_link(part)->channel, &ps_method_pull, &out, &options, on_end, part,
-                 &state->call, &part->status) != ERR_OK) {
+    if (rpc_open(link->channel, &ps_method_pull, &out, &options, on_end, part, &state->call,
+                 &part->status) != ERR_OK) {
         exchange_part_ended(part);
         return;
     }
@@ -152,7 +222,20 @@ static void cancel_part(struct exchange_part *part)
 
 static void release_part(struct exchange_part *part)
 {
-    rpc_ccall_unref(TAKE(shard_of(part)->call));
+    struct pull_shard *state = shard_of(part);
+    struct ps_link *link = exchange_link(part);
+    rpc_ccall_unref(TAKE(state->call));
+    if (state->has_failed_memory) {
+        ps_link_memory_failed(link, &part->status);
+    } else if (part->status.code == ERR_OK) {
+        if (state->has_secret) {
+            memcpy(link->secret, state->secret, sizeof(link->secret));
+            link->can_read = true;
+            log_info("ps.memory", "server=%s address=%s: values%s are read where they lie",
+                     link->name, link->address, state->is_read ? " and gradients" : "");
+        }
+        link->is_read = state->is_read || (link->is_read && state->is_same);
+    }
 }
 
 static const struct exchange_ops pull_ops = {
@@ -166,6 +249,14 @@ enum err_code pull_new(const struct exchange_env *env, struct pull **ret_pull, s
         return code;
     struct pull *pull = base_alloc(sizeof(*pull) + env->map->shard_count * sizeof(pull->shards[0]));
     pull->copy = copy;
+    for (size_t i = 0; i < env->map->shard_count; i++) {
+        const struct slice_shard *shard = &env->map->shards[i];
+        pull->shards[i].pieces = base_alloc(shard->piece_count * sizeof(struct iovec));
+        for (size_t k = 0; k < shard->piece_count; k++)
+            pull->shards[i].pieces[k] = (struct iovec){
+                .iov_base = copy->vars[shard->pieces[k].var_index] + shard->pieces[k].var_offset,
+                .iov_len = shard->pieces[k].element_count * sizeof(float)};
+    }
     exchange_init(&pull->exchange, env, &pull_ops);
     *ret_pull = pull;
     return ERR_OK;
@@ -175,6 +266,8 @@ void pull_free(struct pull *pull)
 {
     if (!pull)
         return;
+    for (size_t i = 0; i < pull->exchange.part_count; i++)
+        free(pull->shards[i].pieces);
     exchange_done(&pull->exchange);
     tensor_set_free(pull->copy);
     free(pull);

@@ -3,12 +3,17 @@
  *
  * The list grows at its end only, and each shard has a cursor into it: (place in the list, piece of
  * the shard, byte of the piece). To try again is to set the cursor back.
+ *
+ * To a server that can read our memory a chunk says where the bytes lie instead of carrying them.
+ * The seal of the arrays is broken before they are filled anew, so that a server which is late with
+ * a push that we gave up takes nothing of the next one for it.
  */
 #include "workerd/exchange/push.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
@@ -17,6 +22,8 @@
 #include "workerd/exchange/fault_hook.h"
 #include "workerd/exchange/tensor_set.h"
 
+#define PUSH_MEMORY_CHUNK_BYTES                                                                    \
+    ((uint64_t)4 << 20) /* read at once: copying begins while more comes */
 #define PUSH_WINDOW_CHUNKS                                                                         \
     16 /* of a shard: 16 MiB at most, a few times what a connection holds                          \
         */
@@ -27,6 +34,8 @@ struct push_shard {
     bool is_ended;          /* the end of this try was posted */
     bool is_closed;         /* all was sent and the sending side is closed */
     bool has_header;        /* the first message of the call has left */
+    bool is_read;           /* this try: the server reads our memory, and this is its secret */
+    uint8_t secret[PEER_SECRET_BYTES];
     size_t ready_at;        /* cursor: place in the list of complete gradients */
     size_t piece_at;        /* cursor: piece of the shard, by index */
     uint64_t byte_at;       /* cursor: byte of the piece */
@@ -35,11 +44,13 @@ struct push_shard {
     uint64_t pulled_version;
     Steadfast__V1__PushOutcome outcome;
     uint64_t staleness;
+    uint32_t copy_us, wait_us, apply_us; /* of the server */
 };
 
 struct push {
     struct exchange exchange;
     struct tensor_set *grads;
+    struct peer_seal seal; /* of grads */
     const bool *is_trainable;
     struct fault_hook *hook;
     void (*on_idle)(void *arg);
@@ -121,12 +132,14 @@ static enum err_code open_call(struct push *push, struct push_shard *shard,
 static enum err_code send_chunk(struct push *push, struct push_shard *shard,
                                 struct exchange_part *part, const struct slice_piece *piece)
 {
+    bool is_read = shard->is_read;
     size_t bytes = (size_t)MIN(piece->element_count * sizeof(float) - shard->byte_at,
-                               (uint64_t)LIMIT_CHUNK_BYTES);
+                               is_read ? PUSH_MEMORY_CHUNK_BYTES : (uint64_t)LIMIT_CHUNK_BYTES);
     if (is_held_back(push, part, bytes))
         return ERR_FULL;
     const uint8_t *from =
         (const uint8_t *)(push->grads->vars[piece->var_index] + piece->var_offset) + shard->byte_at;
+    Steadfast__V1__ProcessRef process = STEADFAST__V1__PROCESS_REF__INIT;
     Steadfast__V1__PushHeader header = STEADFAST__V1__PUSH_HEADER__INIT;
     Steadfast__V1__PushChunk chunk = STEADFAST__V1__PUSH_CHUNK__INIT;
     if (!shard->has_header) {
@@ -138,13 +151,28 @@ static enum err_code send_chunk(struct push *push, struct push_shard *shard,
         header.session = push->request.session;
         header.pulled_version = shard->pulled_version;
         header.total_bytes = exchange_shard(part)->payload_bytes;
+        if (is_read) {
+            struct peer_ref self = peer_memory_self();
+            process.pid = self.pid;
+            process.secret_address = self.secret_address;
+            header.process = &process;
+            header.proof =
+                (ProtobufCBinaryData){.data = shard->secret, .len = sizeof(shard->secret)};
+            header.seal_address = (uintptr_t)&push->seal;
+            header.seal = push->seal.value;
+        }
         chunk.header = &header;
     }
     chunk.offset = piece->payload_offset + shard->byte_at;
-    struct rpc_out out = {.message = &chunk.base,
-                          .blob = push->blob,
-                          .offset = (size_t)(from - push->grads->block),
-                          .bytes = bytes};
+    struct rpc_out out = {.message = &chunk.base};
+    if (is_read) {
+        chunk.address = (uintptr_t)from;
+        chunk.bytes = bytes;
+    } else {
+        out.blob = push->blob;
+        out.offset = (size_t)(from - push->grads->block);
+        out.bytes = bytes;
+    }
     enum err_code code = rpc_csend(shard->call, &out, on_sent_one, part);
     if (code != ERR_OK)
         return code;
@@ -204,6 +232,9 @@ static void on_end(void *arg, const struct err *status, const struct rpc_in *rep
         const Steadfast__V1__PushReply *answer = (const Steadfast__V1__PushReply *)reply->message;
         shard->outcome = answer->outcome;
         shard->staleness = answer->staleness;
+        shard->copy_us = answer->copy_us;
+        shard->wait_us = answer->wait_us;
+        shard->apply_us = answer->apply_us;
         push->answered_count++;
         fault_hook_hit(push->hook, FAULT_DURING_PUSH, push->request.step);
     }
@@ -246,6 +277,10 @@ static void start_part(struct exchange_part *part)
     shard->byte_at = 0;
     shard->sent_bytes = 0;
     shard->window_chunks = 0;
+    const struct ps_link *link = exchange_link(part);
+    shard->is_read = link->can_read && link->is_read &&
+                     exchange_shard(part)->payload_bytes >= PEER_MEMORY_MIN_BYTES;
+    memcpy(shard->secret, link->secret, sizeof(shard->secret));
     pump(push, part);
     pthread_mutex_unlock(&push->lock);
 }
@@ -273,6 +308,8 @@ static void release_part(struct exchange_part *part)
     shard->is_started = false;
     pthread_mutex_unlock(&push->lock);
     rpc_ccall_unref(call);
+    if (shard->is_read && part->status.code == ERR_UNAVAILABLE)
+        ps_link_memory_failed(exchange_link(part), &part->status);
 }
 
 static const struct exchange_ops push_ops = {
@@ -317,6 +354,7 @@ enum err_code push_new(const struct exchange_env *env, const bool *is_trainable,
         return code;
     struct push *push = base_alloc(sizeof(*push) + env->map->shard_count * sizeof(push->shards[0]));
     push->grads = grads;
+    peer_seal_init(&push->seal);
     push->is_trainable = is_trainable;
     push->hook = hook;
     push->on_idle = on_idle;
@@ -335,6 +373,7 @@ void push_free(struct push *push)
         return;
     ASSERT(push_is_idle(push));
     exchange_done(&push->exchange);
+    peer_seal_end(&push->seal);
     tensor_set_free(push->grads);
     pthread_mutex_destroy(&push->lock);
     free(push->ready);
@@ -355,6 +394,7 @@ void push_begin(struct push *push, const struct push_request *request, exchange_
                 void *arg)
 {
     ASSERT(push_is_idle(push));
+    peer_seal_break(&push->seal); /* the device fills them after this */
     pthread_mutex_lock(&push->lock);
     push->request = *request;
     push->on_done = on_done;
