@@ -105,7 +105,7 @@ enum err_code coord_new(struct loop *loop, struct rpc_env *env, const struct clu
     coord->loop = loop;
     coord->env = env;
     coord->cluster = cluster;
-    coord->disk = task_thread_new("disk", 1024);
+    coord_disk_init(coord);
     coord->carriers = carriers;
     coord->carrier_count = ARRAY_SIZE(carriers);
     coord_watch_init(coord);
@@ -159,7 +159,7 @@ void coord_stop(struct coord *coord, void (*on_done)(void *arg), void *arg)
     coord_request_close_all(coord);
     coord_watch_close_all(coord);
     coord_conn_close_all(coord);
-    task_thread_stop(coord->disk);
+    coord_disk_stop(coord);
     rpc_server_drain(coord->server, on_drained, stopping);
 }
 
@@ -167,7 +167,7 @@ void coord_free(struct coord *coord)
 {
     if (!coord)
         return;
-    task_thread_free(coord->disk);
+    coord_disk_done(coord);
     coord_watch_done(coord);
     rpc_server_free(coord->server);
     health_service_free(coord->health);

@@ -58,7 +58,7 @@ static void on_cancel(struct rpc_call *call, const struct rpc_in *in, void *arg)
     struct coord *coord = arg;
     uint64_t job =
         coord_request_job(coord, call, ((const Steadfast__V1__JobRef *)in->message)->job);
-    if (!job)
+    if (!job || coord_request_refused(coord, call))
         return;
     core_cancel(coord->core, clock_now_ns(), coord_request_new(coord, call, on_cancelled), job);
     coord_drain(coord);
@@ -82,7 +82,7 @@ static void on_checkpoint(struct rpc_call *call, const struct rpc_in *in, void *
     struct coord *coord = arg;
     uint64_t job =
         coord_request_job(coord, call, ((const Steadfast__V1__JobRef *)in->message)->job);
-    if (!job)
+    if (!job || coord_request_refused(coord, call))
         return;
     core_checkpoint(coord->core, clock_now_ns(), coord_request_new(coord, call, on_checkpointed),
                     job);

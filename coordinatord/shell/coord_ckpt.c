@@ -10,6 +10,8 @@
 #include "common/ckpt/ckpt_store.h"
 #include "coordinatord/shell/coord_int.h"
 
+#define ABORT_TRIES 60 /* a second apart; what then is left goes with the next checkpoint */
+
 struct snapshot_order { /* an order that is out: which checkpoint its files belong to */
     uint64_t order;
     uint64_t job;
@@ -196,10 +198,11 @@ static void find_answer(struct disk_task *base)
     ranges_init(&none);
     const struct ckpt_manifest *manifest = task->manifest;
     char *path AUTO_MEM = manifest ? ckpt_path(task->directory, manifest->number) : NULL;
-    core_on_ckpt_found(base->coord->core, clock_now_ns(), task->job, task->base.err.code,
-                       task->base.err.code == ERR_OK ? task->skipped : task->base.err.text, path,
-                       task->newest_number, manifest ? &manifest->acked : &none,
-                       manifest ? &manifest->abandoned : &none);
+    if (base->err.code != ERR_CANCELLED)
+        core_on_ckpt_found(base->coord->core, clock_now_ns(), task->job, task->base.err.code,
+                           task->base.err.code == ERR_OK ? task->skipped : task->base.err.text,
+                           path, task->newest_number, manifest ? &manifest->acked : &none,
+                           manifest ? &manifest->abandoned : &none);
     coord_drain(base->coord);
     task_free(task);
 }
@@ -207,8 +210,10 @@ static void find_answer(struct disk_task *base)
 void coord_ckpt_find(struct coord *coord, const struct core_act *act)
 {
     struct ckpt_task *task = task_new(coord, act->job, act->number, find_work, find_answer);
-    if (task)
-        coord_disk_post(coord, &task->base);
+    if (!task)
+        return;
+    task->base.tries_left = COORD_TRIES;
+    coord_disk_post(coord, &task->base);
 }
 
 /* ---- writing one ----------------------------------------------------------------------------- */
@@ -223,8 +228,9 @@ static void begin_work(struct disk_task *base)
 static void begin_answer(struct disk_task *base)
 {
     struct ckpt_task *task = task_of(base);
-    core_on_ckpt_begun(base->coord->core, clock_now_ns(), task->job, task->number,
-                       task->base.err.code, task->base.err.text);
+    if (base->err.code != ERR_CANCELLED)
+        core_on_ckpt_begun(base->coord->core, clock_now_ns(), task->job, task->number,
+                           task->base.err.code, task->base.err.text);
     coord_drain(base->coord);
     task_free(task);
 }
@@ -258,8 +264,9 @@ static void publish_answer(struct disk_task *base)
     char *path AUTO_MEM = ckpt_path(task->directory, task->number);
     if (task->base.err.code == ERR_OK)
         log_info("ckpt.published", "path=%s", path);
-    core_on_ckpt_published(base->coord->core, clock_now_ns(), task->job, task->number,
-                           task->base.err.code, task->base.err.text, path);
+    if (base->err.code != ERR_CANCELLED)
+        core_on_ckpt_published(base->coord->core, clock_now_ns(), task->job, task->number,
+                               task->base.err.code, task->base.err.text, path);
     coord_drain(base->coord);
     task_free(task);
 }
@@ -339,14 +346,34 @@ void coord_ckpt_publish(struct coord *coord, const struct core_act *act)
 static void abort_work(struct disk_task *base)
 {
     struct ckpt_task *task = task_of(base);
-    if (ckpt_abandon(task->directory, task->number, &task->base.err) != ERR_OK)
-        log_warn("ckpt.abandon", "directory=%s ckpt=%" PRIu64 " code=%s %s", task->directory,
-                 task->number, err_name(task->base.err.code), task->base.err.text);
+    base->err.code = ckpt_abandon(task->directory, task->number, &base->err);
+}
+
+/* A server may still be writing into it. The directory is the job's own until a later job has it. */
+static bool wants_abort_again(const struct disk_task *base)
+{
+    const struct ckpt_task *task = (const struct ckpt_task *)base;
+    struct core *core = base->coord->core;
+    size_t count = core_job_list(core, NULL, 0);
+    uint64_t *numbers AUTO_MEM = base_alloc((count + 1) * sizeof(*numbers));
+    core_job_list(core, numbers, count);
+    for (size_t i = 0; i < count; i++) {
+        struct core_job_view view;
+        if (numbers[i] > task->job && core_job_view(core, clock_now_ns(), numbers[i], &view) &&
+            view.spec->checkpoint.directory &&
+            strcmp(view.spec->checkpoint.directory, task->directory) == 0)
+            return false;
+    }
+    return true;
 }
 
 static void abort_answer(struct disk_task *base)
 {
-    task_free(task_of(base));
+    struct ckpt_task *task = task_of(base);
+    if (base->err.code != ERR_OK)
+        log_warn("ckpt.abandon", "directory=%s ckpt=%" PRIu64 " code=%s %s", task->directory,
+                 task->number, err_name(base->err.code), base->err.text);
+    task_free(task);
 }
 
 void coord_ckpt_abort(struct coord *coord, const struct core_act *act)
@@ -356,8 +383,11 @@ void coord_ckpt_abort(struct coord *coord, const struct core_act *act)
     coord_job_forget_parts(job);
     job->ckpt_number = 0;
     struct ckpt_task *task = task_new(coord, act->job, act->number, abort_work, abort_answer);
-    if (task)
-        coord_disk_post(coord, &task->base);
+    if (!task)
+        return;
+    task->base.wants_again = wants_abort_again;
+    task->base.tries_left = ABORT_TRIES;
+    coord_disk_post(coord, &task->base);
 }
 
 void coord_ckpt_done(struct coord *coord)

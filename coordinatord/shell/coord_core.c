@@ -5,16 +5,21 @@
  *   stream, request, timer, ledger, disk  --event-->  core  --actions-->  coord_drain --> carriers
  *
  * What answers an action at once (a plan) does so after the list was carried out, since an event
- * ends the list's life. Replies wait until every record posted before them is durable. */
+ * ends the list's life. Replies wait until every record posted before them is durable; when the
+ * ledger cannot be written, or does not answer, they say so. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinatord/shell/coord_int.h"
 
+#define HELD_MS 8000 /* less than clients wait by default (trainctl: 10 s): they hear why */
+
 struct held_reply { /* waits until what it says is durable */
     struct held_reply *next;
     uint64_t seq;
+    uint64_t deadline_ns;
     struct core_act act; /* text owned */
 };
 
@@ -29,27 +34,61 @@ static void add_record(struct coord *coord, const struct core_record *record)
     coord->posted_seq = record->seq;
 }
 
+/* Hands the first one out, as it is or, with words, as one whose outcome is not known yet. */
+static void reply_first(struct coord *coord, const char *why_not_or_null)
+{
+    struct held_reply *held = coord->held;
+    coord->held = held->next;
+    if (!coord->held)
+        coord->held_tail = &coord->held;
+    if (why_not_or_null) {
+        char *text =
+            base_asprintf("job %" PRIu64 ": it is not lost and not durable yet: %s; see what "
+                          "became of it before asking again",
+                          held->act.job, why_not_or_null);
+        held->act.code = ERR_IO; /* not TIMEOUT: that is no answer at all */
+        free((char *)held->act.text);
+        held->act.text = text;
+    }
+    coord->carriers[CORE_ACT_REPLY](coord, &held->act);
+    free((char *)held->act.text);
+    free(held);
+}
+
+/* Nobody waits for ever: a commit may hang (a network file system) without failing. */
+static void on_held_timer(void *arg)
+{
+    struct coord *coord = arg;
+    while (coord->held && coord->held->deadline_ns <= clock_now_ns())
+        reply_first(coord, "the ledger has not been written for some seconds");
+    if (coord->held)
+        loop_timer_once(coord->held_timer, HELD_MS / 8);
+}
+
 static void hold_reply(struct coord *coord, const struct core_act *act)
 {
     struct held_reply *held = base_alloc(sizeof(*held));
     held->seq = coord->posted_seq;
     held->act = *act;
     held->act.text = base_strdup(act->text ? act->text : "");
+    held->deadline_ns = clock_now_ns() + HELD_MS * NS_PER_MS;
+    if (!coord->held)
+        loop_timer_once(coord->held_timer, HELD_MS / 8);
     *coord->held_tail = held;
     coord->held_tail = &held->next;
 }
 
 static void release_replies(struct coord *coord)
 {
-    while (coord->held && coord->held->seq <= coord->written_seq) {
-        struct held_reply *held = coord->held;
-        coord->held = held->next;
-        if (!coord->held)
-            coord->held_tail = &coord->held;
-        coord->carriers[CORE_ACT_REPLY](coord, &held->act);
-        free((char *)held->act.text);
-        free(held);
-    }
+    while (coord->held && coord->held->seq <= coord->written_seq)
+        reply_first(coord, NULL);
+    while (coord->held && coord->stuck_text)
+        reply_first(coord, coord->stuck_text);
+}
+
+const char *coord_core_stuck(const struct coord *coord)
+{
+    return coord->stuck_text;
 }
 
 void coord_core_later(struct coord *coord, void (*on_later)(struct coord *coord, void *arg),
@@ -148,8 +187,11 @@ struct stuck_note {
 static void on_stuck_here(void *arg)
 {
     struct stuck_note *note = arg;
-    core_on_journal_stuck(note->coord->core, clock_now_ns(), note->is_stuck, note->text);
-    coord_drain(note->coord);
+    struct coord *coord = note->coord;
+    core_on_journal_stuck(coord->core, clock_now_ns(), note->is_stuck, note->text);
+    free(coord->stuck_text);
+    coord->stuck_text = note->is_stuck ? TAKE(note->text) : NULL;
+    coord_drain(coord);
     free(note->text);
     free(note);
 }
@@ -189,6 +231,7 @@ enum err_code coord_core_open(struct coord *coord, struct err *err)
     };
     coord->core = core_new(&config);
     coord->core_timer = loop_timer_new(coord->loop, on_core_timer, coord);
+    coord->held_timer = loop_timer_new(coord->loop, on_held_timer, coord);
     coord->held_tail = &coord->held;
     return ledger_load(coord->ledger, on_record, coord, err);
 }
@@ -210,6 +253,7 @@ void coord_core_done(struct coord *coord)
 {
     coord_core_close_ledger(coord, 1000);
     loop_timer_free(coord->core_timer);
+    loop_timer_free(coord->held_timer);
     core_free(coord->core);
     while (coord->held) {
         struct held_reply *next = coord->held->next;
@@ -218,4 +262,5 @@ void coord_core_done(struct coord *coord)
         coord->held = next;
     }
     free(coord->records);
+    free(coord->stuck_text);
 }

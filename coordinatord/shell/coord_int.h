@@ -32,6 +32,10 @@
 #include "proto/fleet.pb-c.h"
 #include "proto/health_service.h"
 
+/* A second apart: what a job that runs already cannot do without is tried for ten minutes before the
+ * job fails for it. */
+#define COORD_TRIES 600
+
 struct conn { /* one Attach stream; coord_fleet.c makes it, coord_conn.c ends it */
     uint64_t id;
     struct coord *coord;
@@ -66,6 +70,10 @@ struct disk_task { /* first member of what a file hands to the disk thread */
     void (*work)(struct disk_task *task);   /* on the disk thread; an error goes into err */
     void (*answer)(struct disk_task *task); /* on the loop; frees the task */
     struct err err;
+    uint32_t tries_left; /* a second apart, when err_passes: something was used up ... */
+    bool (*wants_again)(const struct disk_task *task); /* ... or, not NULL, when this says so */
+    bool is_said;                                      /* coord_disk.c, with next */
+    struct disk_task *next;
 };
 
 typedef void coord_carrier_fn(struct coord *coord, const struct core_act *act);
@@ -82,7 +90,6 @@ struct coord {
     struct rpc_env *env;
     struct rpc_server *server;
     struct health_service *health;
-    struct task_thread *disk;
     const struct cluster_spec *cluster;
     struct loop_timer *wait_timer;
     coord_carrier_fn *const *carriers; /* by core_act_kind */
@@ -96,6 +103,8 @@ struct coord {
     struct loop_timer *core_timer;
     struct held_reply *held;
     struct held_reply **held_tail;
+    struct loop_timer *held_timer;
+    char *stuck_text; /* why the ledger cannot be written; NULL: it can */
     uint64_t posted_seq;
     uint64_t written_seq;
     bool is_draining;
@@ -105,6 +114,9 @@ struct coord {
     struct coord_later later[LIMIT_JOBS_ACTIVE];
     size_t later_count;
 
+    struct task_thread *disk; /* coord_disk.c, with the next two */
+    struct loop_timer *disk_timer;
+    struct disk_task *disk_waiting;
     struct map jobs;  /* coord_job.c: number -> struct coord_job */
     struct map conns; /* coord_fleet.c: id -> struct conn */
     uint64_t next_conn;
@@ -122,6 +134,8 @@ MUST_CHECK enum err_code coord_core_open(struct coord *coord, struct err *err);
 void coord_core_begin(struct coord *coord);
 void coord_core_close_ledger(struct coord *coord, uint32_t deadline_ms); /* nothing after it */
 void coord_core_done(struct coord *coord);
+/* Why the ledger cannot be written; NULL: it can. */
+const char *coord_core_stuck(const struct coord *coord);
 /* After every event of the core: has carried out what it asks for, until it asks for nothing more.
  */
 void coord_drain(struct coord *coord);
@@ -145,8 +159,12 @@ void coord_conn_end(struct conn *conn, enum err_code code, const char *text); /*
 void coord_conn_free(struct conn *conn);
 void coord_conn_close_all(struct coord *coord);
 
-/* coord_disk.c. The answer comes at once with ERR_CANCELLED when the daemon is stopping. */
+/* coord_disk.c. When the daemon is stopping the answer comes at once, with ERR_CANCELLED: nothing was
+ * tried, and the core is not told of it (the next start asks again). */
 void coord_disk_post(struct coord *coord, struct disk_task *take_task);
+void coord_disk_init(struct coord *coord);
+void coord_disk_stop(struct coord *coord);
+void coord_disk_done(struct coord *coord);
 
 /* coord_request.c */
 typedef void coord_request_reply_fn(struct coord *coord, struct rpc_call *call,
@@ -156,6 +174,8 @@ uint64_t coord_request_new(struct coord *coord, struct rpc_call *call,
                            coord_request_reply_fn *on_reply);
 /* The job of this name or number; 0 after the call was failed with what was wrong. */
 uint64_t coord_request_job(struct coord *coord, struct rpc_call *call, const char *name);
+/* True after the call was failed because the ledger could not hold what it asks for. */
+bool coord_request_refused(struct coord *coord, struct rpc_call *call);
 coord_carrier_fn coord_request_reply;
 void coord_request_close_all(struct coord *coord);
 
@@ -186,11 +206,12 @@ coord_carrier_fn coord_order_create, coord_order_snapshot, coord_order_prune, co
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 /* coord_probe.c: reads the headers of the data. on_probed owns spec and json.
- * makes_directory: the checkpoint directory is made and tried, too. */
+ * makes_directory: the checkpoint directory is made and tried, too. tries: how often, a second apart,
+ * it may be tried again when descriptors or memory are used up. */
 typedef void coord_probe_fn(struct coord *coord, void *arg, struct job_spec *take_spec,
                             char *take_json, const struct data_facts *facts, const struct err *err);
 void coord_probe(struct coord *coord, struct job_spec *take_spec, char *take_json,
-                 bool makes_directory, coord_probe_fn *on_probed, void *arg);
+                 bool makes_directory, uint32_t tries, coord_probe_fn *on_probed, void *arg);
 
 coord_carrier_fn coord_place_plan;
 

@@ -53,8 +53,12 @@ static void on_probed_again(struct coord *coord, void *arg, struct job_spec *spe
         job->has_facts = true;
         make_plan(coord, spec, view.servers, view.server_count, planned);
     }
-    tell_planned(coord, planned);
-    coord_drain(coord);
+    if (err->code == ERR_CANCELLED) {
+        free(planned);
+    } else {
+        tell_planned(coord, planned);
+        coord_drain(coord);
+    }
     job_spec_free(spec);
     free(json);
 }
@@ -71,7 +75,8 @@ void coord_place_plan(struct coord *coord, const struct core_act *act)
         make_plan(coord, view.spec, act->servers, act->count, planned);
     } else if (job_spec_parse(view.spec_json, strlen(view.spec_json), &spec, &planned->err) ==
                ERR_OK) {
-        coord_probe(coord, spec, base_strdup(view.spec_json), false, on_probed_again, planned);
+        coord_probe(coord, spec, base_strdup(view.spec_json), false, COORD_TRIES, on_probed_again,
+                    planned);
         return;
     }
     coord_core_later(coord, tell_planned, planned);

@@ -100,11 +100,12 @@ static void probe_answer(struct disk_task *base)
 }
 
 void coord_probe(struct coord *coord, struct job_spec *take_spec, char *take_json,
-                 bool makes_directory, coord_probe_fn *on_probed, void *arg)
+                 bool makes_directory, uint32_t tries, coord_probe_fn *on_probed, void *arg)
 {
     struct probe_task *task = base_alloc(sizeof(*task));
     task->base.work = probe_work;
     task->base.answer = probe_answer;
+    task->base.tries_left = tries;
     task->spec = take_spec;
     task->json = take_json;
     task->makes_directory = makes_directory;

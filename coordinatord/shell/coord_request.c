@@ -53,6 +53,17 @@ uint64_t coord_request_job(struct coord *coord, struct rpc_call *call, const cha
     return job;
 }
 
+bool coord_request_refused(struct coord *coord, struct rpc_call *call)
+{
+    const char *why = coord_core_stuck(coord);
+    if (!why)
+        return false;
+    char *text AUTO_MEM =
+        base_asprintf("the ledger cannot be written, nothing is changed until it can: %s", why);
+    rpc_fail(call, ERR_FULL, text);
+    return true;
+}
+
 void coord_request_close_all(struct coord *coord)
 {
     struct coord_request *request;

@@ -147,6 +147,8 @@ static void submit_or_plan(struct coord *coord, struct rpc_call *call, const str
         rpc_fail(call, ERR_UNAVAILABLE, "the coordinator is stopping");
         return;
     }
+    if (!is_plan && coord_request_refused(coord, call))
+        return;
     if (job_spec_parse(request->spec_json, bytes, &spec, &err) != ERR_OK) {
         rpc_fail(call, err.code, err.text);
         return;
@@ -154,7 +156,7 @@ static void submit_or_plan(struct coord *coord, struct rpc_call *call, const str
     struct submission *submission = base_alloc(sizeof(*submission));
     *submission = (struct submission){call, request->resume, is_plan};
     rpc_call_ref(call);
-    coord_probe(coord, spec, base_strdup(request->spec_json), !is_plan, on_probed, submission);
+    coord_probe(coord, spec, base_strdup(request->spec_json), !is_plan, 0, on_probed, submission);
 }
 
 void coord_submit_on_submit(struct rpc_call *call, const struct rpc_in *in, void *arg)
