@@ -4,9 +4,12 @@
  */
 #include "coordinatord/ledger/ledger_db.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "coordinatord/ledger/ledger_db_int.h"
 
@@ -90,6 +93,16 @@ static enum err_code create_schema(struct ledger_db *db, struct err *err)
     return code;
 }
 
+/* SQLite opens for reading what it cannot open for writing, whatever the reason was. */
+static enum err_code check_writable(struct ledger_db *db, struct err *err)
+{
+    if (sqlite3_db_readonly(db->sql, "main") == 0)
+        return ERR_OK;
+    if (access(db->path, W_OK) != 0)
+        return err_from_errno(err, errno, "ledger %s: cannot be written", db->path);
+    return err_set(err, ERR_FULL, "ledger %s: could not be opened for writing just now", db->path);
+}
+
 enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct err *err)
 {
     AUTO(ledger_db) db = base_alloc(sizeof(*db));
@@ -101,7 +114,9 @@ enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct
     sqlite3_busy_timeout(db->sql, 2000); /* somebody looks into it with sqlite3(1) */
 
     bool is_new = false;
-    enum err_code code = check_identity(db, &is_new, err);
+    enum err_code code = check_writable(db, err);
+    if (code == ERR_OK)
+        code = check_identity(db, &is_new, err);
     if (code == ERR_OK)
         code = ledger_stmt_exec(
             db,
@@ -117,8 +132,13 @@ enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct
         code = check_pages(db, err);
     if (code == ERR_OK)
         code = ledger_stmt_prepare_all(db, err);
+    struct stat st;
+    if (code == ERR_OK && stat(path, &st) != 0)
+        code = err_from_errno(err, errno, "ledger %s: stat", path);
     if (code != ERR_OK)
         return code;
+    db->device = st.st_dev;
+    db->inode = st.st_ino;
     *ret_db = TAKE(db);
     return ERR_OK;
 }
