@@ -10,6 +10,7 @@
  * can be done, a spare descriptor is given up for the moment that a refusal takes. Connections that
  * have said nothing make room for new ones, the oldest first.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grpc/grpc.h>
@@ -20,6 +21,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,9 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc_server_int.h"
 
+static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+              "ports of IPv4 and IPv6 at one place");
+
 #define SOCKETS_MAX  8                 /* addresses of one host name, and several listen calls */
 #define ACCEPT_ROUND 64                /* before the others get their turn */
 #define RETRY_NS     (100 * NS_PER_MS) /* an accept that failed and could not be refused either */
@@ -45,6 +50,7 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"; /* RFC 9113, 3
 
 struct pending { /* accepted, has not yet said what a client of ours says */
     int fd;
+    struct sockaddr_in6 from; /* or a sockaddr_in */
     uint64_t since_ns;
 };
 
@@ -57,6 +63,10 @@ struct rpc_listener {
     pthread_t thread;
     bool is_running;
     int wake; /* eventfd: stop */
+
+    pthread_mutex_t lock;       /* guards peers; a leaf */
+    struct sockaddr_in6 *peers; /* who is behind a descriptor that gRPC has; by descriptor */
+    size_t peer_count;
 
     /* the thread's */
     int spare;                                 /* -1: given up */
@@ -74,6 +84,7 @@ struct rpc_listener *rpc_listener_new(grpc_server *grpc)
     listener->grpc = grpc;
     listener->creds = grpc_insecure_server_credentials_create();
     listener->wake = listener->spare = -1;
+    pthread_mutex_init(&listener->lock, NULL);
     return listener;
 }
 
@@ -81,6 +92,8 @@ void rpc_listener_free(struct rpc_listener *listener)
 {
     rpc_listener_stop(listener);
     grpc_server_credentials_release(listener->creds);
+    pthread_mutex_destroy(&listener->lock);
+    free(listener->peers);
     free(listener);
 }
 
@@ -106,23 +119,50 @@ static int open_socket(const struct sockaddr *addr, socklen_t addr_len, int *ret
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage at = {0};
+    struct sockaddr_in6 at = {0}; /* the port of IPv4 is at the same place */
     socklen_t len = sizeof(at);
-    if (getsockname(fd, (struct sockaddr *)&at, &len) != 0)
-        return 0;
-    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                          : ((struct sockaddr_in *)&at)->sin_port);
+    return getsockname(fd, (struct sockaddr *)&at, &len) == 0 ? ntohs(at.sin6_port) : 0;
+}
+
+/* Listens on one address; the first of a port 0 chooses it for the rest. 0 or errno. */
+static int add_socket(struct rpc_listener *listener, struct sockaddr *addr, socklen_t addr_len,
+                      uint16_t *port)
+{
+    int fd = -1;
+    ((struct sockaddr_in *)addr)->sin_port = htons(*port); /* of IPv6 at the same place */
+    if (listener->socket_count == SOCKETS_MAX)
+        return ENOSPC;
+    int errnum = open_socket(addr, addr_len, &fd);
+    if (errnum != 0)
+        return errnum;
+    listener->sockets[listener->socket_count++] = fd;
+    *port = port_of(fd);
+    return 0;
 }
 
 /* "0.0.0.0" means every address, those of IPv6 too where the machine has it. */
-static bool open_wildcard(struct rpc_listener *listener, const char *host, uint16_t port)
+static bool add_wildcard(struct rpc_listener *listener, const char *host, uint16_t *port)
 {
-    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    int fd = -1;
-    if (strcmp(host, "0.0.0.0") != 0 || open_socket((struct sockaddr *)&any, sizeof(any), &fd) != 0)
-        return false;
-    listener->sockets[listener->socket_count++] = fd;
-    return true;
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    return strcmp(host, "0.0.0.0") == 0 &&
+           add_socket(listener, (struct sockaddr *)&any, sizeof(any), port) == 0;
+}
+
+/* The addresses of a name; one that the machine does not have is left out. 0, errno when there is
+ * none, or EADDRINUSE when somebody has one of them. */
+static int add_list(struct rpc_listener *listener, const struct addrinfo *list, uint16_t *port)
+{
+    bool is_chosen = *port == 0, has_any = false;
+    int errnum = 0;
+    for (const struct addrinfo *at = list; at; at = at->ai_next) {
+        int failed = add_socket(listener, at->ai_addr, at->ai_addrlen, port);
+        has_any = has_any || failed == 0;
+        if (failed == EADDRINUSE && !is_chosen)
+            return EADDRINUSE;
+        if (errnum == 0)
+            errnum = failed;
+    }
+    return has_any ? 0 : errnum;
 }
 
 enum err_code rpc_listener_add(struct rpc_listener *listener, const char *address,
@@ -137,41 +177,24 @@ enum err_code rpc_listener_add(struct rpc_listener *listener, const char *addres
         return code;
     if (listener->wake < 0 && (listener->wake = eventfd(0, EFD_CLOEXEC)) < 0)
         return err_from_errno(err, errno, "listening on %s: eventfd", address);
-    size_t first = listener->socket_count;
-    int errnum = 0;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    snprintf(service, sizeof(service), "%u", port);
-    if (first < SOCKETS_MAX && !open_wildcard(listener, host, port)) {
+    if (!add_wildcard(listener, host, &port)) {
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+        snprintf(service, sizeof(service), "%u", port);
         int status = getaddrinfo(host, service, &hints, &list);
         if (status != 0)
             return err_set(err, ERR_INVALID, "listening on %s: %s", address,
                            status == EAI_SYSTEM ? strerror(errno) : gai_strerror(status));
-    }
-    for (struct addrinfo *at = list; at && listener->socket_count < SOCKETS_MAX; at = at->ai_next) {
-        in_port_t *at_port = at->ai_family == AF_INET6
-                                 ? &((struct sockaddr_in6 *)at->ai_addr)->sin6_port
-                                 : &((struct sockaddr_in *)at->ai_addr)->sin_port;
-        if (port == 0 && listener->socket_count > first) /* one port for all */
-            *at_port = htons(port_of(listener->sockets[first]));
-        int fd = -1, failed = open_socket(at->ai_addr, at->ai_addrlen, &fd);
-        if (failed == 0)
-            listener->sockets[listener->socket_count++] = fd;
-        else if (errnum == 0 || failed == EADDRINUSE)
-            errnum = failed;
-    }
-    if (list)
+        int errnum = add_list(listener, list, &port);
         freeaddrinfo(list);
-    if (errnum == EADDRINUSE)
-        return err_set(err, ERR_EXISTS, "listening on %s: the address is in use", address);
-    if (listener->socket_count == first && errnum != 0)
-        return err_from_errno(err, errnum, "listening on %s", address);
-    if (listener->socket_count == first)
-        return err_set(err, ERR_INVALID, "listening on %s: want at most %d addresses", address,
-                       SOCKETS_MAX);
-    if (first == 0)
+        if (errnum == EADDRINUSE)
+            return err_set(err, ERR_EXISTS, "listening on %s: the address is in use", address);
+        if (errnum != 0)
+            return err_from_errno(err, errnum, "listening on %s", address);
+    }
+    if (!listener->address[0])
         snprintf(listener->address, sizeof(listener->address), "%s", address);
     if (ret_port)
-        *ret_port = port_of(listener->sockets[first]);
+        *ret_port = port;
     return ERR_OK;
 }
 
@@ -235,9 +258,41 @@ static void pending_drop(struct rpc_listener *listener, size_t i)
     pending_remove(listener, i);
 }
 
+/* Before gRPC gets the descriptor. It keeps it for as long as a call on it lives, so what stands
+ * here is true for every call that asks. */
+static void note_peer(struct rpc_listener *listener, int fd, const struct sockaddr_in6 *from)
+{
+    pthread_mutex_lock(&listener->lock);
+    size_t need = (size_t)fd + 1;
+    if (need > listener->peer_count) {
+        size_t count = MAX(need, 2 * listener->peer_count);
+        listener->peers = base_realloc(listener->peers, count * sizeof(*listener->peers));
+        memset(listener->peers + listener->peer_count, 0,
+               (count - listener->peer_count) * sizeof(*listener->peers));
+        listener->peer_count = count;
+    }
+    listener->peers[fd] = *from;
+    pthread_mutex_unlock(&listener->lock);
+}
+
+void rpc_listener_peer(struct rpc_listener *listener, int fd, char *ret_name, size_t size)
+{
+    struct sockaddr_in6 at = {0};
+    char host[64] = "?", port[8] = "0";
+    pthread_mutex_lock(&listener->lock);
+    if (fd >= 0 && (size_t)fd < listener->peer_count)
+        at = listener->peers[fd];
+    pthread_mutex_unlock(&listener->lock);
+    bool is_v6 = at.sin6_family == AF_INET6;
+    (void)getnameinfo((struct sockaddr *)&at, is_v6 ? sizeof(at) : sizeof(struct sockaddr_in), host,
+                      sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(ret_name, size, is_v6 ? "ipv6:[%s]:%s" : "ipv4:%s:%s", host, port);
+}
+
 /* True: it is no longer pending. */
 static bool pending_try(struct rpc_listener *listener, size_t i)
 {
+    struct sockaddr_in6 from = listener->pending[i].from;
     int fd = listener->pending[i].fd;
     char seen[PREFACE_BYTES];
     ssize_t n = recv(fd, seen, sizeof(seen), MSG_PEEK | MSG_DONTWAIT);
@@ -252,6 +307,7 @@ static bool pending_try(struct rpc_listener *listener, size_t i)
     if (n < (ssize_t)PREFACE_BYTES)
         return false;
     pending_remove(listener, i);
+    note_peer(listener, fd, &from);
     grpc_server_add_channel_from_fd(listener->grpc, fd, listener->creds); /* closes it, too */
     return true;
 }
@@ -265,12 +321,14 @@ static bool pending_make_room(struct rpc_listener *listener, uint64_t now_ns)
     return true;
 }
 
-static void pending_add(struct rpc_listener *listener, int fd, uint64_t now_ns)
+static void pending_add(struct rpc_listener *listener, int fd, const struct sockaddr_in6 *from,
+                        uint64_t now_ns)
 {
     int one = 1, user_timeout_ms = DEFAULT_RPC_SERVER_PING_MS;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
-    listener->pending[listener->pending_count++] = (struct pending){.fd = fd, .since_ns = now_ns};
+    listener->pending[listener->pending_count++] =
+        (struct pending){.fd = fd, .from = *from, .since_ns = now_ns};
     pending_try(listener, listener->pending_count - 1);
 }
 
@@ -281,9 +339,10 @@ static void spare_take(struct rpc_listener *listener)
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static int accept_next(int socket)
+static int accept_next(int socket, struct sockaddr_in6 *ret_from)
 {
-    return accept4(socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    socklen_t size = sizeof(*ret_from);
+    return accept4(socket, (struct sockaddr *)ret_from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 /* accept failed. True: go on with this socket. */
@@ -299,7 +358,8 @@ static bool accept_failed(struct rpc_listener *listener, int socket, uint64_t no
         return true;
     if (listener->spare >= 0) {
         close(listener->spare);
-        int fd = accept_next(socket);
+        struct sockaddr_in6 from;
+        int fd = accept_next(socket, &from);
         if (fd >= 0)
             close(fd);
         listener->refused += fd >= 0;
@@ -315,7 +375,8 @@ static bool accept_failed(struct rpc_listener *listener, int socket, uint64_t no
 static void accept_round(struct rpc_listener *listener, int socket, uint64_t now_ns)
 {
     for (int i = 0; i < ACCEPT_ROUND; i++) {
-        int fd = accept_next(socket);
+        struct sockaddr_in6 from = {0};
+        int fd = accept_next(socket, &from);
         if (fd < 0) {
             if (!accept_failed(listener, socket, now_ns, errno))
                 return;
@@ -330,7 +391,7 @@ static void accept_round(struct rpc_listener *listener, int socket, uint64_t now
             listener->refused += listener->is_full;
             continue;
         }
-        pending_add(listener, fd, now_ns);
+        pending_add(listener, fd, &from, now_ns);
     }
 }
 

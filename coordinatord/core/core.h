@@ -81,6 +81,15 @@ struct core_ticket {
     uint32_t deadline_ms;
 };
 
+struct core_phases { /* of a step, or sums */
+    uint64_t compute_us;
+    uint64_t
+        serialise_us; /* processor time over all shards, maybe beside the compute; next 2 too */
+    uint64_t copy_us;
+    uint64_t apply_us;
+    uint64_t wait_us; /* what else the device waited for */
+};
+
 struct core_report {
     struct core_step_ref ref;
     uint64_t generation;
@@ -92,6 +101,7 @@ struct core_report {
     const char *text;
     uint32_t staleness;
     bool is_duplicate;
+    struct core_phases phases;
 };
 
 struct core_shard_state {
@@ -358,6 +368,9 @@ struct core_job_view {
     double images_per_second;
     double loss;
     double staleness;
+    uint64_t
+        phase_steps; /* of training, done since the start of this coordinator: whose phases are: */
+    struct core_phases phases;
     uint32_t epoch;
     double elapsed_s; /* by the time of day, since it first ran */
     uint64_t submitted_ms;

@@ -10,6 +10,16 @@
     0.020 /* tickets for so many seconds of a worker's speed wait at it, beside those that wait for the disk */
 #define RETURN_HOLD_NS (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
 
+static void add_phases(struct job_pace *pace, const struct core_phases *step)
+{
+    pace->phase_steps++;
+    pace->phases.compute_us += step->compute_us;
+    pace->phases.serialise_us += step->serialise_us;
+    pace->phases.copy_us += step->copy_us;
+    pace->phases.apply_us += step->apply_us;
+    pace->phases.wait_us += step->wait_us;
+}
+
 static void done(struct core *core, struct member *worker, struct job *job,
                  const struct core_report *report)
 {
@@ -33,6 +43,7 @@ static void done(struct core *core, struct member *worker, struct job *job,
     job->pace.loss =
         job->pace.has_loss ? 0.98 * job->pace.loss + 0.02 * report->loss : report->loss;
     job->pace.has_loss = true;
+    add_phases(&job->pace, &report->phases);
     job->pace.staleness = 0.98 * job->pace.staleness + 0.02 * report->staleness;
     ack.seq = core_step_finish(core, job, step, report->examples);
     core_ack_pend(core, &ack);

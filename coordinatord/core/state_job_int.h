@@ -110,6 +110,8 @@ struct job_place {
     enum recovery recovery;
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
+    uint64_t
+        create_again_ns; /* when to ask servers again that could not make their slices; 0: no */
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
                                    again */
@@ -209,7 +211,9 @@ struct job_pace { /* core_report.c, core_watch.c */
     double loss;  /* smoothed */
     bool has_loss;
     double staleness;
-    uint64_t acked_here; /* by this process, for rates */
+    uint64_t phase_steps;
+    struct core_phases phases; /* sums over them */
+    uint64_t acked_here;       /* by this process, for rates */
     uint64_t images_here;
     uint64_t slot_ns; /* begin of the newest rate slot (one second each) */
     uint64_t slot_steps[RATE_SLOTS];

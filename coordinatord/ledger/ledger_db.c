@@ -4,9 +4,12 @@
  */
 #include "coordinatord/ledger/ledger_db.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "coordinatord/ledger/ledger_db_int.h"
 
@@ -106,6 +109,16 @@ static enum err_code change_from_1(struct ledger_db *db, struct err *err)
     return change_schema(db, LEDGER_SQL_FROM_1, err);
 }
 
+/* SQLite opens for reading what it cannot open for writing, whatever the reason was. */
+static enum err_code check_writable(struct ledger_db *db, struct err *err)
+{
+    if (sqlite3_db_readonly(db->sql, "main") == 0)
+        return ERR_OK;
+    if (access(db->path, W_OK) != 0)
+        return err_from_errno(err, errno, "ledger %s: cannot be written", db->path);
+    return err_set(err, ERR_FULL, "ledger %s: could not be opened for writing just now", db->path);
+}
+
 enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct err *err)
 {
     AUTO(ledger_db) db = base_alloc(sizeof(*db));
@@ -118,7 +131,9 @@ enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct
 
     bool is_new = false;
     bool is_old = false;
-    enum err_code code = check_identity(db, &is_new, &is_old, err);
+    enum err_code code = check_writable(db, err);
+    if (code == ERR_OK)
+        code = check_identity(db, &is_new, &is_old, err);
     if (code == ERR_OK)
         code = ledger_stmt_exec(
             db,
@@ -136,8 +151,13 @@ enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct
         code = change_from_1(db, err);
     if (code == ERR_OK)
         code = ledger_stmt_prepare_all(db, err);
+    struct stat st;
+    if (code == ERR_OK && stat(path, &st) != 0)
+        code = err_from_errno(err, errno, "ledger %s: stat", path);
     if (code != ERR_OK)
         return code;
+    db->device = st.st_dev;
+    db->inode = st.st_ino;
     *ret_db = TAKE(db);
     return ERR_OK;
 }

@@ -10,8 +10,10 @@
  *
  * Owns    the connection (WAL, synchronous FULL, exclusive) and its prepared statements.
  * Thread  one at a time: the loop's until the writer thread starts, the writer's after.
- * Errors  ERR_IO with path and SQLite's words (disk full included). ERR_CORRUPT: not a database,
- * not ours, newer than this program, or a row that no record can have made.
+ * Errors  ERR_IO with path and SQLite's words; a file that was removed or replaced under us, too.
+ *         ERR_FULL, ERR_NO_MEMORY: no space, descriptors or memory; worth trying again.
+ *         ERR_CORRUPT: not a database, not ours, newer than this program, or a row that no record
+ *         can have made.
  */
 #ifndef COORDINATORD_LEDGER_LEDGER_DB_H
 #define COORDINATORD_LEDGER_LEDGER_DB_H

@@ -191,6 +191,45 @@ def a_worker_told_to_leave_gives_its_steps_back_at_once():
         return f"left after {took * 1000:.0f} ms"
 
 
+def leave_s(c, name):
+    """Seconds from SIGTERM to an orderly end."""
+    begin = time.monotonic()
+    os.kill(c.pid(name), signal.SIGTERM)
+    code = c.wait_dead(name, 10, "after SIGTERM")
+    took = time.monotonic() - begin
+    assert code == 0, f"exit code {code}: {c.log(name)[-600:]}"
+    return took
+
+
+@test(limit_s=60)
+def a_worker_that_leaves_does_not_wait_for_a_server_that_is_gone():
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=10000",
+                 coordinator_args=lease_args(120000, 250)) as c:
+        job = c.submit(synthetic("mlp", steps=300, checkpoint={"directory": c.path("ckpt"), "every_steps": 50}))
+        c.wait_acked(job, 60)
+        c.kill("psd-1")
+        wait_until(lambda: "event=ps.unreachable" in c.log("workerd-0"), 10, "the worker notices")
+        took = leave_s(c, "workerd-0")
+        assert took < 1.5, f"it took {took:.2f} s to leave"
+        c.start_daemon("psd-1")
+        assert_exact(c.wait_end(job), total=300)
+        return f"left after {took * 1000:.0f} ms"
+
+
+@test(limit_s=60)
+def a_worker_that_leaves_waits_a_bounded_time_for_a_server_that_is_frozen():
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=2000",
+                 coordinator_args=lease_args(120000, 250)) as c:
+        job = c.submit(synthetic("mlp", steps=600))
+        c.wait_acked(job, 60)
+        c.pause("psd-1")
+        took = leave_s(c, "workerd-0")
+        assert took < 3.5, f"it took {took:.2f} s to leave"
+        c.go_on("psd-1")
+        assert_exact(c.wait_end(job), total=600)
+        return f"left after {took * 1000:.0f} ms"
+
+
 @test(limit_s=60)
 def a_worker_that_nobody_listed_joins_in_the_middle_and_gets_steps():
     with Cluster(ps=1, workers=1, worker_args="--fake-script=step_us=2000") as c:
