@@ -42,7 +42,7 @@ TEST(deaths_that_meet_everybody_prove_nothing_until_they_are_too_many)
     /* two deaths in three seconds say as little about the others as about the step */
     CHECK(!hazard_is_guilty(&(struct hazard){5, 0.5}, &(struct hazard){2, 3}));
     /* as often as others die it is never guilty */
-    for (double k = 1; k < 200; k++)
+    for (int k = 1; k < 200; k++)
         CHECK(!hazard_is_guilty(&(struct hazard){k, k * 2.5}, &(struct hazard){40, 100}));
 }
 
