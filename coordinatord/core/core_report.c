@@ -6,7 +6,8 @@
 
 #include "coordinatord/core/core_life_int.h"
 
-#define CREDIT_QUEUE_S 0.020 /* tickets for so many seconds of a worker's speed wait at it */
+#define CREDIT_QUEUE_S                                                                             \
+    0.020 /* tickets for so many seconds of a worker's speed wait at it, beside those that wait for the disk */
 #define RETURN_HOLD_NS (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
 
 static void add_phases(struct job_pace *pace, const struct core_phases *step)
@@ -89,7 +90,7 @@ static void measure_rate(struct core *core, struct member *worker)
     worker->rate = worker->rate > 0 ? 0.7 * worker->rate + 0.3 * rate : rate;
     worker->rate_ns = core->now_ns;
     worker->rate_done = 0;
-    double credit = LIMIT_CREDIT_MIN + 1 + worker->rate * CREDIT_QUEUE_S;
+    double credit = LIMIT_CREDIT_MIN + 1 + worker->rate * (CREDIT_QUEUE_S + core->commit_s);
     worker->credit = (uint32_t)MIN(credit, (double)LIMIT_CREDIT_MAX);
 }
 

@@ -61,14 +61,15 @@ static void batch_clear(struct batch *batch)
     batch->count = 0;
 }
 
-/* Adds a record; an ACKED one that goes on where the last one of its job ended makes that one
+/* Adds a record; an ACKED or ISSUED one that goes on where the last one of its job ended makes that one
  * longer. */
 static void batch_add(struct batch *batch, const struct core_record *record)
 {
     batch->last_seq = record->seq;
-    if (record->kind == CORE_REC_ACKED && batch->count) {
+    bool is_range = record->kind == CORE_REC_ACKED || record->kind == CORE_REC_ISSUED;
+    if (is_range && batch->count) {
         struct core_record *tail = &batch->records[batch->count - 1];
-        if (tail->kind == CORE_REC_ACKED && tail->job == record->job &&
+        if (tail->kind == record->kind && tail->job == record->job &&
             tail->last + 1 == record->first) {
             tail->seq = record->seq;
             tail->last = record->last;

@@ -38,7 +38,7 @@ MUST_CHECK enum err_code ledger_open(const char *state_dir,
 /* Drawn when the ledger was made: tells its jobs from those of another one with the same numbers. */
 uint64_t ledger_id(const struct ledger *ledger);
 /* Calls on_record for all that is held, as records that core_replay takes: per job JOB, STATE,
- * PLACED, ACKED..., ABANDONED..., EVAL..., CKPT..., FINAL..., COUNTS, jobs by rising number. Before
+ * PLACED, ISSUED..., ACKED..., ABANDONED..., EVAL..., CKPT..., FINAL..., COUNTS, jobs by rising number. Before
  * ledger_begin. */
 MUST_CHECK enum err_code ledger_load(struct ledger *ledger,
                                      enum err_code (*on_record)(void *arg,

@@ -2,7 +2,7 @@
 /* ledger_db: the tables of the ledger in SQLite, and the records of the core written into and read
  * from them.
  *
- * One row a job, one a range of acknowledged steps, one an abandoned step, evaluation, checkpoint
+ * One row a job, one a range of acknowledged steps and of issued ones, one an abandoned step, evaluation, checkpoint
  * and shard of the end. Acknowledged steps that touch are merged before SQL sees them and with
  * their neighbours in the table, so a job that trained a million steps in order is one row.
  * ledger_db_apply is one transaction; applying the same records again changes nothing, which makes
@@ -22,11 +22,12 @@
 #include "coordinatord/core/core.h"
 
 #define LEDGER_DB_APPLICATION_ID 0x53464c44 /* "SFLD" */
-#define LEDGER_DB_VERSION        1          /* of the schema, in user_version */
+#define LEDGER_DB_VERSION        2          /* of the schema, in user_version */
 
 struct ledger_db;
 
-/* Opens or creates the file; its directory has to exist. */
+/* Opens or creates the file, or makes one of an older version into one of this; its directory has to
+ * exist. */
 MUST_CHECK enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db,
                                         struct err *err);
 void ledger_db_free(struct ledger_db *db);

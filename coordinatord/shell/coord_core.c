@@ -228,6 +228,7 @@ enum err_code coord_core_open(struct coord *coord, struct err *err)
         .running_max = coord->options.running_max,
         .servers_wanted = (uint32_t)coord->cluster->roles[TASK_PS].count,
         .recover_ms = coord->options.recover_ms,
+        .wall_ms = clock_wall_ms(),
     };
     coord->core = core_new(&config);
     coord->core_timer = loop_timer_new(coord->loop, on_core_timer, coord);
