@@ -15,9 +15,9 @@
 #define LIMIT_RPC_FILES_KEPT    256  /* descriptors that connections leave to files and dialling */
 #define LIMIT_SPEC_BYTES        (1u << 20) /* a job spec; the largest real one seen is under 4 KiB */
 #define LIMIT_TF_CONFIG_BYTES   (4u << 20) /* 10,000 tasks of 100 bytes and room */
-#define LIMIT_IGNORED_NAMES     16         /* of one TF_CONFIG that we do not know; clouds add about three */
-#define LIMIT_HEALTH_SERVICES   16         /* with a health status; a daemon has a handful */
-#define LIMIT_HEALTH_WATCHERS   256        /* load balancers and monitors of one daemon */
+#define LIMIT_IGNORED_NAMES     16 /* of one TF_CONFIG that we do not know; clouds add about three */
+#define LIMIT_HEALTH_SERVICES   16  /* with a health status; a daemon has a handful */
+#define LIMIT_HEALTH_WATCHERS   256 /* load balancers and monitors of one daemon */
 
 /* cluster */
 #define LIMIT_SERVERS           256
@@ -86,6 +86,13 @@
 /* data */
 #define LIMIT_IDX_BYTES                                                                            \
     (16ull << 30) /* of one idx file in memory; the largest public one (EMNIST) has 0.6 GiB */
+
+/* A worker that leaves. Preemption notices leave 30 s for everything. */
+#define LIMIT_LEAVE_FINISH_MS 5000 /* for the step on the device */
+#define LIMIT_LEAVE_PUSH_MS                                                                        \
+    1000 /* for gradients that no server refuses: 100 MB over 1 Gb/s, and a server that is only    \
+            frozen is not worth more than the one step that is run again */
+#define LIMIT_LEAVE_ANSWER_MS 1000 /* one round trip and a group commit, many times over */
 
 /* time, ms */
 #define DEFAULT_HEARTBEAT_MS       250

@@ -46,16 +46,11 @@ static const struct json_key dataset_keys[] = {
 };
 static const char *const dataset_of[] = {"source idx", "source synthetic", "source none"};
 
+#define PARAM_KEY(name, type, takers, fallback, min, max, is_open) {#name, takers},
 static const struct json_key optimizer_keys[] = {
-    {"name", JSON_ANY_VARIANT},
-    {"learning_rate", JSON_ANY_VARIANT},
-    {"momentum", BIT(OPTIMIZER_MOMENTUM)},
-    {"nesterov", BIT(OPTIMIZER_MOMENTUM)},
-    {"beta1", BIT(OPTIMIZER_ADAM)},
-    {"beta2", BIT(OPTIMIZER_ADAM)},
-    {"epsilon", BIT(OPTIMIZER_ADAM)},
-};
-static const char *const optimizer_of[] = {"optimizer sgd", "optimizer momentum", "optimizer adam"};
+    {"name", JSON_ANY_VARIANT}, {"learning_rate", JSON_ANY_VARIANT}, OPTIMIZER_PARAMS(PARAM_KEY)};
+#define OPTIMIZER_OF(KIND, name, slots) [OPTIMIZER_##KIND] = "optimizer " #name,
+static const char *const optimizer_of[] = {OPTIMIZERS(OPTIMIZER_OF)};
 
 static const struct json_key rate_keys[] = {
     {"name", JSON_ANY_VARIANT},
@@ -63,7 +58,8 @@ static const struct json_key rate_keys[] = {
     {"boundaries", BIT(RATE_PIECEWISE)},
     {"values", BIT(RATE_PIECEWISE)},
 };
-static const char *const rate_of[] = {"schedule constant", "schedule piecewise"};
+#define RATE_OF(KIND, name) [RATE_##KIND] = "schedule " #name,
+static const char *const rate_of[] = {RATES(RATE_OF)};
 
 static const struct json_key consistency_keys[] = {{"mode", JSON_ANY_VARIANT}};
 

@@ -15,6 +15,7 @@
 
 #include "common/formats/json.h"
 #include "common/spec/job_fields.h"
+#include "common/spec/optimizer_int.h"
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -53,24 +54,6 @@ static const struct json_word source_words[] = {
     {"cifar", -1},       {"csv", -1},
     {"libsvm", -1},      {"npy", -1},
     {"safetensors", -1},
-};
-
-static const struct json_word optimizer_words[] = {
-    {"sgd", OPTIMIZER_SGD},
-    {"momentum", OPTIMIZER_MOMENTUM},
-    {"adam", OPTIMIZER_ADAM},
-    {"rmsprop", -1},
-    {"adagrad", -1},
-    {"adamw", -1},
-    {"ftrl", -1},
-    {"lars", -1},
-    {"lamb", -1},
-};
-
-static const struct json_word rate_words[] = {
-    {"constant", RATE_CONSTANT}, {"piecewise", RATE_PIECEWISE},
-    {"exponential", -1},         {"cosine", -1},
-    {"polynomial", -1},          {"warmup", -1},
 };
 
 static const struct json_word consistency_words[] = {
@@ -114,20 +97,6 @@ static enum err_code opt_u64(const struct json_at *at, const char *key, uint64_t
 {
     struct json_at member = json_at_member(at, key);
     return member.value ? json_at_u64(&member, min, max, ret_value, err) : ERR_OK;
-}
-
-static enum err_code opt_double(const struct json_at *at, const char *key, struct json_range range,
-                                double *ret_value, struct err *err)
-{
-    struct json_at member = json_at_member(at, key);
-    return member.value ? json_at_double(&member, range, ret_value, err) : ERR_OK;
-}
-
-static enum err_code opt_bool(const struct json_at *at, const char *key, bool *ret_value,
-                              struct err *err)
-{
-    struct json_at member = json_at_member(at, key);
-    return member.value ? json_at_bool(&member, ret_value, err) : ERR_OK;
 }
 
 static enum err_code need_u64(const struct json_at *at, const char *key, uint64_t min, uint64_t max,
@@ -271,68 +240,6 @@ static enum err_code read_dataset(const struct json_at *at, bool is_eval,
     TRY(need_path(at, "images", &spec->images, err));
     TRY(need_path(at, "labels", &spec->labels, err));
     return opt_u64(at, "records", 1, LIMIT_RECORDS, &spec->records, err);
-}
-
-static enum err_code read_rate(const struct json_at *optimizer, struct rate_spec *rate,
-                               struct err *err)
-{
-    static const struct json_range range = {.min = 0, .max = 1e6};
-    struct json_at at = json_at_member(optimizer, "learning_rate");
-    if (!at.value)
-        return json_at_fail(&at, err, "a number from 0 to 1000000 or an object");
-    if (!json_at_is_object(&at))
-        return json_at_double(&at, range, &rate->constant, err);
-
-    TRY(job_fields_check(&at, FIELDS_RATE, err));
-    int variant = 0;
-    TRY(need_word(&at, "name", rate_words, ARRAY_SIZE(rate_words), &variant, err));
-    TRY(job_fields_check_variant(&at, FIELDS_RATE, (unsigned)variant, err));
-    if (variant == RATE_CONSTANT) {
-        struct json_at value = json_at_member(&at, "value");
-        return json_at_double(&value, range, &rate->constant, err);
-    }
-
-    struct json_at boundaries = json_at_member(&at, "boundaries");
-    struct json_at values = json_at_member(&at, "values");
-    TRY(json_at_array(&boundaries, 1, LIMIT_RATE_BOUNDARIES, "update numbers", err));
-    size_t count = json_at_count(&boundaries);
-    TRY(json_at_array(&values, count + 1, count + 1, "rates, one more than boundaries", err));
-    rate->boundaries = calloc(count, sizeof(*rate->boundaries));
-    rate->values = calloc(count + 1, sizeof(*rate->values));
-    if (!rate->boundaries || !rate->values)
-        return err_set(err, ERR_NO_MEMORY, "out of memory for %zu boundaries", count);
-    rate->count = count;
-    for (size_t i = 0; i < count; i++) {
-        struct json_at boundary = json_at_element(&boundaries, i);
-        TRY(json_at_u64(&boundary, 1, LIMIT_STEPS, &rate->boundaries[i], err));
-        if (i > 0 && rate->boundaries[i] <= rate->boundaries[i - 1])
-            return json_at_fail(&boundary, err, "more than the boundary before it, %" PRIu64,
-                                rate->boundaries[i - 1]);
-    }
-    for (size_t i = 0; i <= count; i++) {
-        struct json_at value = json_at_element(&values, i);
-        TRY(json_at_double(&value, range, &rate->values[i], err));
-    }
-    return ERR_OK;
-}
-
-static enum err_code read_optimizer(const struct json_at *job, struct optimizer_spec *spec,
-                                    struct err *err)
-{
-    static const struct json_range below_one = {.min = 0, .max = 1, .is_max_open = true};
-    static const struct json_range epsilon_range = {.min = 1e-30, .max = 1}; /* a normal f32 */
-    struct json_at at = json_at_member(job, "optimizer");
-    TRY(job_fields_check(&at, FIELDS_OPTIMIZER, err));
-    int kind = 0;
-    TRY(need_word(&at, "name", optimizer_words, ARRAY_SIZE(optimizer_words), &kind, err));
-    spec->kind = (enum optimizer_kind)kind;
-    TRY(job_fields_check_variant(&at, FIELDS_OPTIMIZER, (unsigned)kind, err));
-    TRY(read_rate(&at, &spec->learning_rate, err));
-    TRY(opt_double(&at, "momentum", below_one, &spec->momentum, err));
-    TRY(opt_bool(&at, "nesterov", &spec->nesterov, err));
-    TRY(opt_double(&at, "beta1", below_one, &spec->beta1, err));
-    TRY(opt_double(&at, "beta2", below_one, &spec->beta2, err));
-    return opt_double(&at, "epsilon", epsilon_range, &spec->epsilon, err);
 }
 
 static enum err_code read_placing(const struct json_at *job, struct job_spec *spec, struct err *err)
@@ -479,7 +386,7 @@ static enum err_code read_job(const struct json_at *job, struct job_spec *spec, 
     TRY(model == MODEL_NOOP ? read_noop_data(job, spec, err) : read_data(job, spec, err));
     struct json_at optimizer = json_at_member(job, "optimizer");
     if (model != MODEL_NOOP || optimizer.value)
-        TRY(read_optimizer(job, &spec->optimizer, err));
+        TRY(optimizer_spec_read(&optimizer, &spec->optimizer, err));
     TRY(read_placing(job, spec, err));
     TRY(read_checkpoint(job, spec, err));
     return read_steps(job, spec, err);
@@ -495,8 +402,7 @@ enum err_code job_spec_parse(const char *json, size_t bytes, struct job_spec **r
         return err_set(err, ERR_NO_MEMORY, "out of memory for a job");
     spec->seed = 1;
     spec->epochs = 1;
-    spec->optimizer = (struct optimizer_spec){
-        .kind = OPTIMIZER_SGD, .momentum = 0.9, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-7};
+    optimizer_spec_init(&spec->optimizer);
     struct json_at job = json_doc_root(doc);
     TRY(read_job(&job, spec, err));
     *ret_spec = TAKE(spec);
@@ -518,34 +424,7 @@ void job_spec_free(struct job_spec *spec)
     free(spec->model.hidden);
     dataset_done(&spec->dataset);
     dataset_done(&spec->eval_dataset);
-    free(spec->optimizer.learning_rate.boundaries);
-    free(spec->optimizer.learning_rate.values);
+    optimizer_spec_done(&spec->optimizer);
     free(spec->checkpoint.directory);
     free(spec);
-}
-
-const char *optimizer_name(enum optimizer_kind kind)
-{
-    switch (kind) {
-    case OPTIMIZER_SGD:
-        return "sgd";
-    case OPTIMIZER_MOMENTUM:
-        return "momentum";
-    case OPTIMIZER_ADAM:
-        return "adam";
-    }
-    return "unknown";
-}
-
-uint32_t optimizer_slot_count(enum optimizer_kind kind)
-{
-    switch (kind) {
-    case OPTIMIZER_SGD:
-        return 0;
-    case OPTIMIZER_MOMENTUM:
-        return 1;
-    case OPTIMIZER_ADAM:
-        return 2;
-    }
-    return 0;
 }

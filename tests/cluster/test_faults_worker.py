@@ -49,6 +49,40 @@ def a_worker_killed_before_during_and_after_its_push_twenty_times_leaves_exact_c
         return f"{s['steps']['reissued']} re-issued, {s['duplicates_refused']} duplicates refused"
 
 
+@test(limit_s=90)
+def a_step_that_kills_every_worker_after_its_push_is_acknowledged_and_not_abandoned():
+    step = 40
+    kills = hook("after_push", step)
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000", coordinator_args=lease_args(),
+                 start=False) as c:
+        c.up(env=kills)
+        job = c.submit(synthetic("mlp", steps=600))
+        deaths = 0
+        names = ("workerd-0", "workerd-1")
+        for name in names:
+            c.daemon(name).may_die = True
+
+        def look():
+            """Ended, or somebody died of the step again."""
+            s = c.status(job)
+            dead = [name for name in names if c.daemon(name).has_ended()]
+            return (s, dead) if dead or s["state"] in ENDED else None
+
+        while True:
+            s, dead = wait_until(look, 30, lambda: f"a worker dies or the job ends: {brief(c.status(job))}")
+            if s["state"] in ENDED:
+                break
+            for name in dead:
+                deaths += 1
+                assert deaths < 25, f"the step goes on and on: {brief(s)}"
+                c.wait_dead(name)
+                c.start_daemon(name, env=kills)
+                c.daemon(name).may_die = True
+        assert deaths >= 5, f"it was found after {deaths} deaths, want 5 attempts at least"
+        s = assert_exact(s, total=600, abandoned=0, shards=2)
+        return f"{deaths} workers died of it"
+
+
 @test(limit_s=60)
 def workers_killed_at_any_moment_come_back_at_new_addresses():
     with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000", coordinator_args=lease_args()) as c:
@@ -154,6 +188,45 @@ def a_worker_told_to_leave_gives_its_steps_back_at_once():
         wait_until(lambda: c.member("worker:0")["state"] == "left", 5, lambda: f"it left: {c.member('worker:0')}")
         assert c.member("worker:0")["in_flight"] == 0, c.cluster()
         assert_exact(c.wait_end(job), total=400)
+        return f"left after {took * 1000:.0f} ms"
+
+
+def leave_s(c, name):
+    """Seconds from SIGTERM to an orderly end."""
+    begin = time.monotonic()
+    os.kill(c.pid(name), signal.SIGTERM)
+    code = c.wait_dead(name, 10, "after SIGTERM")
+    took = time.monotonic() - begin
+    assert code == 0, f"exit code {code}: {c.log(name)[-600:]}"
+    return took
+
+
+@test(limit_s=60)
+def a_worker_that_leaves_does_not_wait_for_a_server_that_is_gone():
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=10000",
+                 coordinator_args=lease_args(120000, 250)) as c:
+        job = c.submit(synthetic("mlp", steps=300, checkpoint={"directory": c.path("ckpt"), "every_steps": 50}))
+        c.wait_acked(job, 60)
+        c.kill("psd-1")
+        wait_until(lambda: "event=ps.unreachable" in c.log("workerd-0"), 10, "the worker notices")
+        took = leave_s(c, "workerd-0")
+        assert took < 1.5, f"it took {took:.2f} s to leave"
+        c.start_daemon("psd-1")
+        assert_exact(c.wait_end(job), total=300)
+        return f"left after {took * 1000:.0f} ms"
+
+
+@test(limit_s=60)
+def a_worker_that_leaves_waits_a_bounded_time_for_a_server_that_is_frozen():
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=2000",
+                 coordinator_args=lease_args(120000, 250)) as c:
+        job = c.submit(synthetic("mlp", steps=600))
+        c.wait_acked(job, 60)
+        c.pause("psd-1")
+        took = leave_s(c, "workerd-0")
+        assert took < 3.5, f"it took {took:.2f} s to leave"
+        c.go_on("psd-1")
+        assert_exact(c.wait_end(job), total=600)
         return f"left after {took * 1000:.0f} ms"
 
 

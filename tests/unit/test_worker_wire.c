@@ -381,6 +381,85 @@ TEST(leaving_finishes_what_runs_and_returns_the_rest_in_one_message)
     rig_down();
 }
 
+/* From the order to leave until the worker says that it has left. */
+static uint64_t leave_ms(void)
+{
+    uint64_t begin_ns = clock_now_ns();
+    worker_leave(rig.worker, "test");
+    RIG_UNTIL(rig.has_ended);
+    return (clock_now_ns() - begin_ns) / NS_PER_MS;
+}
+
+static bool is_returned(uint64_t step)
+{
+    for (size_t i = 0; rig.coord.leaving && i < rig.coord.leaving->n_returned; i++)
+        if (rig.coord.leaving->returned[i]->step == step)
+            return true;
+    return false;
+}
+
+TEST(leaving_gives_a_step_that_needs_an_absent_server_back_at_once)
+{
+    up_with_job("ref", NULL);
+    RIG_PS_SET(1, refuse_push, ERR_UNAVAILABLE);
+    RIG_PS_SET(1, refuse_push_count, UINT32_MAX);
+    rig_ticket(0);
+    RIG_UNTIL(rig.coord.unreachable[0] && RIG_PS(0, applied) == 1);
+    uint64_t took_ms = leave_ms();
+    CHECK(took_ms < LIMIT_LEAVE_PUSH_MS); /* without even the time that a slow server gets */
+    CHECK_U64((uint64_t)rig.exit_code, 0);
+    CHECK(is_returned(0) && !rig_report_of(0));
+    rig_down();
+}
+
+TEST(a_server_that_vanishes_while_a_worker_leaves_is_not_waited_for)
+{
+    up_with_job("ref", NULL);
+    RIG_PS_SET(1, holds_pushes, true);
+    rig_ticket(0);
+    RIG_UNTIL(RIG_PS(1, held_count) == 1);
+    worker_leave(rig.worker, "test");
+    pthread_mutex_lock(&rig.ps[1].lock); /* its connection breaks, and nobody is there any more */
+    rig.ps[1].holds_pushes = false;
+    rig.ps[1].refuse_push = ERR_UNAVAILABLE;
+    rig.ps[1].refuse_push_count = UINT32_MAX;
+    rpc_fail(rig.ps[1].held[0], ERR_UNAVAILABLE, "scripted break");
+    rpc_call_unref(rig.ps[1].held[0]);
+    rig.ps[1].held_count = 0;
+    pthread_mutex_unlock(&rig.ps[1].lock);
+    uint64_t took_ms = leave_ms();
+    CHECK(took_ms < LIMIT_LEAVE_PUSH_MS);
+    CHECK(is_returned(0) && !rig_report_of(0));
+    rig_down();
+}
+
+TEST(leaving_waits_a_bounded_time_for_a_server_that_is_frozen)
+{
+    up_with_job("ref", NULL);
+    RIG_PS_SET(1, holds_pushes, true);
+    rig_ticket(0);
+    RIG_UNTIL(RIG_PS(1, held_count) == 1);
+    uint64_t took_ms = leave_ms();
+    CHECK(took_ms >= LIMIT_LEAVE_PUSH_MS && took_ms < LIMIT_LEAVE_FINISH_MS);
+    CHECK(is_returned(0) && !rig_report_of(0));
+    release_held(1);
+    rig_down();
+}
+
+TEST(leaving_takes_the_answer_of_a_slow_server_along)
+{
+    up_with_job("ref", NULL);
+    RIG_PS_SET(1, holds_pushes, true);
+    rig_ticket(0);
+    RIG_UNTIL(RIG_PS(1, held_count) == 1);
+    worker_leave(rig.worker, "test");
+    release_held(1);
+    RIG_UNTIL(rig.has_ended);
+    CHECK(rig_report_of(0) && rig_report_of(0)->outcome == DONE);
+    CHECK(!is_returned(0));
+    rig_down();
+}
+
 TEST(leaving_without_work_or_without_a_coordinator_takes_a_moment)
 {
     up_with_job("fake", NULL);

@@ -11,9 +11,10 @@
  * When the stream broke, steps go on, and the next Hello says what is held and what was reported.
  * After a Goodbye everything is dropped, and the next Hello is a new incarnation's.
  *
- * session_leave from any state: nothing is begun any more; what was begun ends (LEAVE_FINISH_MS),
- * then one message takes leave and names what was not run; on_left after the coordinator has ended
- * the stream, or LEAVE_ANSWER_MS.
+ * session_leave from any state: nothing is begun any more; what was begun ends: on the device within
+ * LIMIT_LEAVE_FINISH_MS, on the way to servers within LIMIT_LEAVE_PUSH_MS, or is given up at once
+ * when one of them is out of reach. Then one message takes leave and names what was not done;
+ * on_left after the coordinator has ended the stream, or LIMIT_LEAVE_ANSWER_MS.
  *
  * Reports are sent together, once a loop turn, and kept until they are acknowledged.
  *

@@ -53,6 +53,7 @@ struct session {
     /* session_leave */
     enum leave_state leave;
     struct loop_timer *leave_timer; /* FINISHING, ANSWER */
+    uint64_t leave_begin_ns;
     const char *leave_reason;
     struct step_key *leave_keys; /* what is returned */
     size_t leave_key_count;

@@ -2,17 +2,20 @@
 /* session_leave: the end that this worker chose itself.
  *
  *   NOT --session_leave--> FINISHING --nothing runs any more--> ANSWER --the stream ended--> DONE
- *                              |    or LEAVE_FINISH_MS             or LEAVE_ANSWER_MS          ^
- *                              +--- nobody listens, nothing to say ----------------------------+
+ *                              |   or LIMIT_LEAVE_FINISH_MS       or LIMIT_LEAVE_ANSWER_MS      ^
+ *                              +--- nobody listens, nothing to say, or not for long ------------+
+ *
+ * Steps leave FINISHING by being done, or by being given up: they are returned, and run again
+ * elsewhere.
  */
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/loop/loop.h"
 #include "workerd/shell/session_int.h"
 #include "workerd/step/step_report.h"
 #include "workerd/step/step_run.h"
 
-#define LEAVE_FINISH_MS 5000u /* a running step may take this long; preemption notices leave 30 s */
-#define LEAVE_ANSWER_MS 1000u /* one round trip and a group commit, many times over */
+#define LOOK_MS 100u /* how late it may be noticed that time is up */
 
 void session_leave_done(struct session *session)
 {
@@ -23,37 +26,74 @@ void session_leave_done(struct session *session)
     session->options.on_left(session->options.arg);
 }
 
+static uint64_t leaving_ms(const struct session *session)
+{
+    return (clock_now_ns() - session->leave_begin_ns) / NS_PER_MS;
+}
+
+static void take_leave(struct session *session)
+{
+    session->leave = LEAVE_ANSWER;
+    loop_timer_once(session->leave_timer, LIMIT_LEAVE_ANSWER_MS);
+    session_out_leaving(session);
+}
+
+static void give_up_hopeless(struct session *session)
+{
+    uint64_t stuck_before_ns = leaving_ms(session) < LIMIT_LEAVE_PUSH_MS
+                                   ? 0
+                                   : clock_now_ns() - LIMIT_LEAVE_PUSH_MS * NS_PER_MS;
+    size_t count = step_run_give_up(session->run, stuck_before_ns,
+                                    session->leave_keys + session->leave_key_count,
+                                    2 * STEP_HELD_MAX - session->leave_key_count);
+    session->leave_key_count += count;
+    if (count > 0)
+        log_info("leave.given_up", "steps=%zu %s; they are returned", count,
+                 stuck_before_ns ? "have waited too long for servers"
+                                 : "need servers out of reach");
+}
+
 void session_leave_if_ready(struct session *session)
 {
-    if (session->leave != LEAVE_FINISHING || step_run_begun_count(session->run) > 0 ||
-        session->state != SESSION_ATTACHED)
+    if (session->leave != LEAVE_FINISHING)
         return;
-    session->leave = LEAVE_ANSWER;
-    loop_timer_once(session->leave_timer, LEAVE_ANSWER_MS);
-    session_out_leaving(session);
+    give_up_hopeless(session);
+    if (step_run_begun_count(session->run) == 0 && session->state == SESSION_ATTACHED)
+        take_leave(session);
 }
 
 void session_leave_on_goodbye(struct session *session)
 {
-    if (session->leave == LEAVE_FINISHING)
-        session->leave = LEAVE_ANSWER; /* there is nothing left to say */
+    if (session->leave != LEAVE_FINISHING)
+        return;
+    session->leave = LEAVE_ANSWER; /* there is nothing left to say */
+    loop_timer_once(session->leave_timer, LIMIT_LEAVE_ANSWER_MS);
 }
 
 void session_leave_on_timer(void *arg)
 {
     struct session *session = arg;
-    if (session->leave == LEAVE_FINISHING && session->state == SESSION_ATTACHED) {
-        /* What still runs may be issued again: its pushes are answered "done before" where it came
-         * through. */
-        log_warn("leave.unfinished", "steps=%zu still run after %u ms; they are returned",
-                 step_run_begun_count(session->run), LEAVE_FINISH_MS);
-        session->leave_key_count +=
-            step_run_held(session->run, session->leave_keys + session->leave_key_count,
-                          2 * STEP_HELD_MAX - session->leave_key_count);
-        session->leave = LEAVE_ANSWER;
-        loop_timer_once(session->leave_timer, LEAVE_ANSWER_MS);
-        session_out_leaving(session);
-        return;
+    bool is_attached = session->state == SESSION_ATTACHED;
+    if (session->leave == LEAVE_FINISHING) {
+        session_leave_if_ready(session);
+        if (session->leave != LEAVE_FINISHING)
+            return;
+        size_t begun_count = step_run_begun_count(session->run);
+        uint32_t limit_ms =
+            begun_count > 0 || is_attached ? LIMIT_LEAVE_FINISH_MS : LIMIT_LEAVE_ANSWER_MS;
+        if (leaving_ms(session) < limit_ms)
+            return;
+        if (is_attached) {
+            /* What still runs may be issued again: its pushes are answered "done before" where it
+             * came through. */
+            log_warn("leave.unfinished", "steps=%zu still run after %d ms; they are returned",
+                     begun_count, LIMIT_LEAVE_FINISH_MS);
+            session->leave_key_count +=
+                step_run_held(session->run, session->leave_keys + session->leave_key_count,
+                              2 * STEP_HELD_MAX - session->leave_key_count);
+            take_leave(session);
+            return;
+        }
     }
     log_warn("leave.unanswered", "address=%s unacknowledged=%zu: leaving without an answer",
              session->options.coordinator, step_report_unacked_count(session->run));
@@ -65,6 +105,7 @@ void session_leave(struct session *session, const char *reason)
     if (session->leave != LEAVE_NOT)
         return;
     session->leave = LEAVE_FINISHING;
+    session->leave_begin_ns = clock_now_ns();
     session->leave_reason = reason;
     session->leave_keys = base_alloc(2 * STEP_HELD_MAX * sizeof(*session->leave_keys));
     session->leave_key_count = step_run_stop(session->run, session->leave_keys, STEP_HELD_MAX);
@@ -76,6 +117,5 @@ void session_leave(struct session *session, const char *reason)
         session_leave_done(session); /* there is nothing to say, and nobody who listens */
         return;
     }
-    bool is_worth_waiting = session->state == SESSION_ATTACHED || is_running;
-    loop_timer_once(session->leave_timer, is_worth_waiting ? LEAVE_FINISH_MS : LEAVE_ANSWER_MS);
+    loop_timer_every(session->leave_timer, LOOK_MS);
 }

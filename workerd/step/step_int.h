@@ -129,6 +129,8 @@ void step_compute_begin(struct step *step);
 struct open_job *step_jobs_find(const struct step_run *run, uint64_t number);
 /* For env: a closing job may be free of borrowers now. arg: the run. */
 void step_jobs_on_unborrowed(struct open_job *job, void *arg);
+/* Some server that its steps need is out of reach. */
+bool step_jobs_misses_server(const struct open_job *job);
 void step_jobs_close_all(struct step_run *run);
 
 #endif

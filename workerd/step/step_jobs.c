@@ -77,6 +77,14 @@ void step_jobs_close_all(struct step_run *run)
     }
 }
 
+bool step_jobs_misses_server(const struct open_job *job)
+{
+    for (size_t i = 0; job->links && i < job->links->count; i++)
+        if (job->links->items[i].is_unreachable)
+            return true;
+    return false;
+}
+
 void step_jobs_unreachable(const struct step_run *run,
                            void (*on_server)(void *arg, const struct ps_link *link), void *arg)
 {

@@ -132,6 +132,24 @@ size_t step_run_stop(struct step_run *run, struct step_key *ret_keys, size_t max
     return count;
 }
 
+size_t step_run_give_up(struct step_run *run, uint64_t stuck_before_ns, struct step_key *ret_keys,
+                        size_t max)
+{
+    size_t count = 0;
+    for (int state = STEP_ON_DEVICE; state <= STEP_PUSHING; state++) {
+        struct step *next = NULL;
+        for (struct step *step = run->lists[state].first; step && count < max; step = next) {
+            next = step->next;
+            bool is_stuck = state == STEP_PUSHING && step->request.ended_ns < stuck_before_ns;
+            if (step->is_dropped || !(is_stuck || step_jobs_misses_server(step->job)))
+                continue;
+            ret_keys[count++] = step->ticket.key;
+            step_end_drop(step);
+        }
+    }
+    return count;
+}
+
 size_t step_run_begun_count(const struct step_run *run)
 {
     size_t count = run->lists[STEP_PUSHING].count;

@@ -60,6 +60,12 @@ bool step_run_is_empty(const struct step_run *run);
 /* Leaving: nothing is begun any more. Writes the keys of what was not begun (up to max) and forgets
  * them. */
 size_t step_run_stop(struct step_run *run, struct step_key *ret_keys, size_t max);
+/* Leaving, again and again: gives up what cannot be finished, a step that needs a server out of
+ * reach or whose gradients have waited for answers since before stuck_before_ns. Writes the keys (up
+ * to max) and forgets them; what shards have applied, they answer with "done before" to whoever
+ * runs the step next. */
+size_t step_run_give_up(struct step_run *run, uint64_t stuck_before_ns, struct step_key *ret_keys,
+                        size_t max);
 size_t step_run_begun_count(const struct step_run *run); /* on the device, or being pushed */
 
 /* What is held without a report: on its way to the shards, on the device, waiting. */
