@@ -18,7 +18,7 @@ packages=(
     procps git
 )
 lint_packages=(clang-format clang-tidy shellcheck)
-test_packages=(systemd)                               # systemd-analyze, for the unit files
+test_packages=(systemd gdb)                           # systemd-analyze, for the unit files; a daemon under gdb
 
 case ${1:-} in
     '') wanted=("${packages[@]}" "${test_packages[@]}") ;;
