@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+PRINTF_LIKE(3, 0)
 static enum err_code set_va(struct err *err, enum err_code code, const char *fmt, va_list ap)
 {
     if (err) {
