@@ -20,7 +20,7 @@
 #include "common/base/err.h"
 #include "common/base/limits.h"
 
-enum data_source { DATA_IDX, DATA_SYNTHETIC, DATA_NONE };
+enum data_source { DATA_IDX, DATA_SYNTHETIC, DATA_NONE, DATA_SOURCE_COUNT };
 
 struct dataset_spec {
     enum data_source source;
