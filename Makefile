@@ -86,8 +86,8 @@ $(DESCSET): $B/gen/proto/descriptors.pb
 	  echo 'static const unsigned char proto_descriptors[] = {'; \
 	  od -An -v -tx1 $< | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } > $@
 
-$(GEN_OBJ): $B/gen/%.o: $B/gen/%.c $(STAMP)
-	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -w -c -o $@ $<
+$(GEN_OBJ): $B/gen/%.o: $B/gen/%.c $(STAMP) | $(GEN_HDR)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -w -MMD -MP -c -o $@ $<
 
 # ---- our objects ---------------------------------------------------------------------------------
 $B/obj/%.o: %.c $(STAMP) | $(GEN_HDR) $(DESCSET)
@@ -119,7 +119,7 @@ $B/bench/%: $B/obj/bench/%.o $(LIB)
 	$(if $(filter 1,$(V)),,@echo '  LINK    $@')
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
--include $(OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d $(SIM_OBJ:.o=.d)
+-include $(OBJ:.o=.d) $(GEN_OBJ:.o=.d) $(TEST_SRC:%.c=$B/obj/%.d) $(BENCH_SRC:%.c=$B/obj/%.d) $(DAEMONS:%=$B/obj/%/main.d) $B/obj/tests/harness.d $(SIM_OBJ:.o=.d)
 
 # ---- what people type ----------------------------------------------------------------------------
 .PHONY: deps tests check check-all test check-san lint sim-soak chaos-soak bench demo interop install clean

@@ -18,10 +18,19 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "common/rpc/rpc_probe.h"
 #include "common/spec/cluster_spec.h"
+#include "proto/health.pb-c.h"
 #include "proto/methods.h"
 
 #define WATCH_INTERVAL_MS 1000
+
+/* While a call waits for its answer: when to look why there is none. */
+#define FIRST_LOOK_MS 300
+#define LOOK_AGAIN_MS 1000
+#define LOOK_LIMIT_MS 2000
+#define LAST_LOOK_MS  300 /* after the end, when nothing was found before */
+#define ROLE_LIMIT_MS 500
 
 /* The public codes are ours under other names. */
 static_assert((int)STEADFAST_OK == (int)ERR_OK, "codes");
@@ -98,7 +107,9 @@ struct wait {
     pthread_cond_t changed;
     ProtobufCMessage *message; /* owned; of a watch: the newest not yet given to the caller */
     bool is_over;
-    struct err status; /* valid when is_over */
+    struct err status;      /* valid when is_over */
+    bool is_unknown;        /* valid when is_over: a gRPC server without our method */
+    struct rpc_probe probe; /* the caller's thread: what was found while it waited */
 };
 
 static void wait_init(struct wait *wait)
@@ -152,28 +163,125 @@ static void on_unary_done(void *arg, const struct err *status, const struct rpc_
     finish(wait, &end);
 }
 
+/* Under the lock. False: it is time. */
+static bool sleep_until(struct wait *wait, uint64_t deadline_ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
+                          .tv_nsec = (long)(deadline_ns % NS_PER_S)};
+    return pthread_cond_timedwait(&wait->changed, &wait->lock, &ts) == 0;
+}
+
+/* ---- why there is no answer --------------------------------------------------------------------
+ */
+static bool wait_is_over(void *arg)
+{
+    struct wait *wait = arg;
+    pthread_mutex_lock(&wait->lock);
+    bool is_over = wait->is_over;
+    pthread_mutex_unlock(&wait->lock);
+    return is_over;
+}
+
+static void look(const struct steadfast_client *client, uint32_t limit_ms,
+                 bool (*is_over)(void *arg), struct wait *wait)
+{
+    struct rpc_probe probe;
+    rpc_probe_address(client->address, limit_ms, is_over, wait, &probe);
+    if (probe.kind != RPC_PROBE_CUT)
+        wait->probe = probe;
+}
+
+/* Sleeps until the call is over; looks now and then why it is not. */
+static void await(const struct steadfast_client *client, uint32_t timeout_ms, struct wait *wait)
+{
+    uint64_t now_ns = clock_now_ns(), end_ns = now_ns + timeout_ms * NS_PER_MS;
+    uint64_t look_ns = now_ns + MIN(timeout_ms / 4, (uint32_t)FIRST_LOOK_MS) * NS_PER_MS;
+    pthread_mutex_lock(&wait->lock);
+    while (!wait->is_over) {
+        bool wants_look = wait->probe.kind != RPC_PROBE_HTTP2 && look_ns < end_ns;
+        if (!wants_look) {
+            pthread_cond_wait(&wait->changed, &wait->lock); /* the call's own deadline ends it */
+            continue;
+        }
+        if (sleep_until(wait, look_ns) || wait->is_over)
+            continue;
+        pthread_mutex_unlock(&wait->lock);
+        now_ns = clock_now_ns();
+        if (now_ns < end_ns)
+            look(client, (uint32_t)MIN((end_ns - now_ns) / NS_PER_MS, LOOK_LIMIT_MS), wait_is_over,
+                 wait);
+        look_ns = clock_now_ns() + LOOK_AGAIN_MS * NS_PER_MS;
+        pthread_mutex_lock(&wait->lock);
+    }
+    pthread_mutex_unlock(&wait->lock);
+}
+
+static bool has_service(const struct steadfast_client *client, const char *service)
+{
+    Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    request.service = (char *)service;
+    struct rpc_out out = {.message = &request.base};
+    ProtobufCMessage *reply;
+    if (rpc_invoke_sync(client->channel, &health_check, &out, ROLE_LIMIT_MS, &reply, NULL) !=
+        ERR_OK)
+        return false;
+    protobuf_c_message_free_unpacked(reply, NULL);
+    return true;
+}
+
+/* A gRPC server that does not know our method: who is it? */
+static enum err_code name_stranger(const struct steadfast_client *client, struct err *err)
+{
+    static const struct {
+        const char *service;
+        const char *text;
+    } known[] = {
+        {"steadfast.v1.ParameterServer", "it is a parameter server (psd)"},
+        {"steadfast.v1.Worker", "it is a worker (workerd)"},
+        {"steadfast.v1.Coordinator", "it is a coordinator of another version, without this call"},
+    };
+    const char *text = "it is another program: a gRPC server without steadfast.v1.Coordinator";
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        if (has_service(client, known[i].service)) {
+            text = known[i].text;
+            break;
+        }
+    return err_set(err, ERR_INVALID, "coordinator %s: %s; want the address of a coordinator",
+                   client->address, text);
+}
+
 /* gRPC's own failures begin with the address already: it is said once. */
-static enum err_code name_coordinator(const struct steadfast_client *client, struct err *err)
+static void name_coordinator(const struct steadfast_client *client, const char *why,
+                             struct err *err)
 {
     size_t length = strlen(client->address);
     bool is_named = strncmp(err->text, client->address, length) == 0 && err->text[length] == ' ';
     struct err named;
-    err_set(&named, err->code, is_named ? "coordinator %s%s" : "coordinator %s: %s",
-            client->address, err->text + (is_named ? length : 0));
+    err_set(&named, err->code, "coordinator %s%s%.240s%s%s", client->address, is_named ? "" : ": ",
+            err->text + (is_named ? length : 0), why[0] ? ": " : "", why);
     *err = named;
-    return err->code;
 }
 
-/* Says whom we waited for; gRPC's words for a missing peer say neither whom nor how long. */
+/* Says whom we waited for, how long and why in vain; gRPC's words for a missing peer say none of
+ * it. */
 static enum err_code explain(const struct steadfast_client *client, uint32_t timeout_ms,
-                             struct err *err)
+                             struct wait *wait, struct err *err)
 {
+    char why[ERR_TEXT_SIZE];
+    if (wait->is_unknown)
+        return name_stranger(client, err);
+    if (err->code != ERR_TIMEOUT && err->code != ERR_UNAVAILABLE)
+        return err->code;
+    if (err->code == ERR_UNAVAILABLE || wait->probe.kind == RPC_PROBE_CUT)
+        look(client, LAST_LOOK_MS, NULL, wait);
+    rpc_probe_say(&wait->probe, why, sizeof(why));
     if (err->code == ERR_TIMEOUT)
-        return err_set(err, ERR_TIMEOUT,
-                       "coordinator %s: no answer within %u ms: want the address of a running one",
-                       client->address, timeout_ms);
-    if (err->code == ERR_UNAVAILABLE)
-        return name_coordinator(client, err);
+        err_set(err, ERR_TIMEOUT, "coordinator %s: no answer within %u ms: %s", client->address,
+                timeout_ms, why);
+    else
+        name_coordinator(client, wait->probe.kind == RPC_PROBE_HTTP2 ? "" : why, err);
+    if (wait->probe.kind == RPC_PROBE_OTHER) /* waiting longer would not help */
+        err->code = ERR_INVALID;
     return err->code;
 }
 
@@ -184,21 +292,21 @@ static enum err_code call(struct steadfast_client *client, const struct rpc_meth
     struct wait wait;
     wait_init(&wait);
     struct rpc_out out = {.message = request};
-    struct rpc_call_options options = {
-        .timeout_ms = timeout_ms, .wait_for_ready = true, .where = RPC_INLINE};
+    struct rpc_call_options options = {.timeout_ms = timeout_ms,
+                                       .wait_for_ready = true,
+                                       .where = RPC_INLINE,
+                                       .ret_is_unknown = &wait.is_unknown};
     enum err_code code =
         rpc_invoke(client->channel, method, &out, &options, on_unary_done, &wait, err);
     if (code == ERR_OK) {
-        pthread_mutex_lock(&wait.lock);
-        while (!wait.is_over)
-            pthread_cond_wait(&wait.changed, &wait.lock);
-        pthread_mutex_unlock(&wait.lock);
+        await(client, timeout_ms, &wait);
         code = wait.status.code;
         if (code == ERR_OK) {
             *ret_reply = TAKE(wait.message);
         } else {
             *err = wait.status;
-            explain(client, timeout_ms, err);
+            code = explain(client, timeout_ms, &wait, err);
+            ASSERT(code != ERR_OK);
         }
     }
     wait_done(&wait);
@@ -362,13 +470,6 @@ static void on_watch_end(void *arg, const struct err *status, const struct rpc_i
     finish(arg, status);
 }
 
-static bool sleep_until(struct wait *wait, uint64_t deadline_ns)
-{
-    struct timespec ts = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
-                          .tv_nsec = (long)(deadline_ns % NS_PER_S)};
-    return pthread_cond_timedwait(&wait->changed, &wait->lock, &ts) == 0;
-}
-
 /* Hands statuses to the caller until the stream is over, the caller has enough, or silence. */
 static enum err_code deliver(struct wait *wait, uint32_t silence_ms,
                              bool (*on_status)(const struct steadfast_job *job, void *arg),
@@ -399,6 +500,22 @@ static enum err_code deliver(struct wait *wait, uint32_t silence_ms,
     }
 }
 
+static enum err_code explain_watch(const struct steadfast_client *client, struct wait *wait,
+                                   struct err *err)
+{
+    char why[ERR_TEXT_SIZE];
+    if (wait->is_unknown)
+        return name_stranger(client, err);
+    if (err->code != ERR_TIMEOUT && err->code != ERR_UNAVAILABLE)
+        return err->code;
+    look(client, LAST_LOOK_MS, NULL, wait);
+    bool is_there = wait->probe.kind == RPC_PROBE_HTTP2;
+    name_coordinator(client, is_there ? "" : rpc_probe_say(&wait->probe, why, sizeof(why)), err);
+    if (wait->probe.kind == RPC_PROBE_OTHER)
+        err->code = ERR_INVALID;
+    return err->code;
+}
+
 enum steadfast_code steadfast_watch(struct steadfast_client *client, const char *job,
                                     uint32_t interval_ms, uint32_t silence_ms,
                                     bool (*on_status)(const struct steadfast_job *job, void *arg),
@@ -411,8 +528,10 @@ enum steadfast_code steadfast_watch(struct steadfast_client *client, const char 
     request.job = (char *)job;
     request.interval_ms = interval_ms ? interval_ms : WATCH_INTERVAL_MS;
     struct rpc_out out = {.message = &request.base};
-    struct rpc_call_options options = {
-        .timeout_ms = UINT32_MAX, .wait_for_ready = true, .where = RPC_INLINE};
+    struct rpc_call_options options = {.timeout_ms = UINT32_MAX,
+                                       .wait_for_ready = true,
+                                       .where = RPC_INLINE,
+                                       .ret_is_unknown = &wait.is_unknown};
     struct rpc_ccall *stream;
     enum err_code code = rpc_open(client->channel, &coord_method_watch_job, &out, &options,
                                   on_watch_end, &wait, &stream, &err);
@@ -423,8 +542,6 @@ enum steadfast_code steadfast_watch(struct steadfast_client *client, const char 
         if (code == ERR_OK && !has_ended)
             code = err_set(&err, ERR_UNAVAILABLE,
                            "the coordinator ended the stream before the job ended");
-        if (code == ERR_TIMEOUT || code == ERR_UNAVAILABLE)
-            name_coordinator(client, &err);
         /* The stream writes to `wait` until it is over, which a cancelled one is at once. */
         rpc_cancel(stream);
         pthread_mutex_lock(&wait.lock);
@@ -432,6 +549,8 @@ enum steadfast_code steadfast_watch(struct steadfast_client *client, const char 
             pthread_cond_wait(&wait.changed, &wait.lock);
         pthread_mutex_unlock(&wait.lock);
         rpc_ccall_unref(stream);
+        if (code != ERR_OK)
+            code = explain_watch(client, &wait, &err);
     }
     wait_done(&wait);
     return hand_out(ret_err, code, &err);

@@ -12,7 +12,9 @@
  *         each field says.
  * Errors  a code says what to do next, the text says it to people: no program should read it.
  *         `err` may be NULL. A coordinator that is not there is waited for until the timeout;
- *         then the code is STEADFAST_TIMEOUT or STEADFAST_UNAVAILABLE. A request is sent at most
+ *         then the code is STEADFAST_TIMEOUT or STEADFAST_UNAVAILABLE, and the text says why nobody
+ *         answered (refused, no route, name unknown, silence, ...). An address where something else
+ *         answers (another protocol, program or role) is STEADFAST_INVALID. A request is sent at most
  *         once: after one of these two from steadfast_submit, the job may exist; look with
  *         steadfast_list.
  */

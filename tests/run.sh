@@ -133,6 +133,11 @@ elif [ $san = 0 ] || [ "${STEADFAST_SAN_CLUSTER:-0}" = 1 ]; then
     run_kind 1 400 tests/cluster/test_*.py
     end_kind
 fi
+if [ $quick = 0 ] && [ $san = 0 ]; then
+    begin_kind additions
+    run_kind 1 600 tests/additions/test_*.py
+    end_kind
+fi
 
 p=$(grep -c '^PASS ' "$log")
 f=$(grep -c '^FAIL ' "$log")

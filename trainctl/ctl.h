@@ -18,8 +18,8 @@
 /* In --help and README.md too: scripts depend on them. */
 enum ctl_exit {
     CTL_OK = 0,
-    CTL_FAILED = 1,      /* the operation or the job failed */
-    CTL_USAGE = 2,       /* wrong usage, or a job file that is not valid: nothing was started */
+    CTL_FAILED = 1, /* the operation or the job failed */
+    CTL_USAGE = 2,  /* wrong usage, an address of something else, an invalid job: nothing started */
     CTL_UNREACHABLE = 3, /* no answer from the coordinator in time */
     CTL_JOB_CANCELLED = 4,
     CTL_INTERRUPTED = 130,
@@ -42,6 +42,36 @@ struct ctl {
     struct steadfast_client *client; /* NULL before ctl_connect */
 };
 
+/* Options that only some commands take. */
+enum ctl_option {
+    OPTION_WATCH = 1,
+    OPTION_RESUME = 2,
+    OPTION_RECONNECT = 4,
+    OPTION_INTERVAL = 8,
+    OPTION_WAIT = 16,
+};
+
+/* The table of commands: name, arguments as --help shows them, their number, options, help. A row
+ * `X(hello, ...)` is run by int cmd_hello(struct ctl *ctl); a row and that function are all that a
+ * command is. Help, usage errors and "did you mean" come from here. */
+#define CTL_COMMANDS(X)                                                                            \
+    X(submit, "JOB.json", 1, OPTION_WATCH | OPTION_RESUME | OPTION_RECONNECT | OPTION_INTERVAL,    \
+      "check a job file (\"-\": standard input), hand it to the cluster")                          \
+    X(list, "", 0, 0, "all jobs the coordinator knows")                                            \
+    X(status, "JOB", 1, 0, "one job: progress, evaluations, accounting")                           \
+    X(watch, "JOB", 1, OPTION_RECONNECT | OPTION_INTERVAL, "follow a job until it ends")           \
+    X(cancel, "JOB", 1, 0, "end a job; its checkpoints stay")                                      \
+    X(checkpoint, "JOB", 1, 0, "write a checkpoint now; returns when it is published")             \
+    X(export, "JOB|CKPT_DIR OUT.safetensors", 2, 0,                                                \
+      "whole variables of a checkpoint (a job's newest) in one file")                              \
+    X(cluster, "", 0, OPTION_WAIT, "members, and who is missing")                                  \
+    X(plan, "JOB.json", 1, 0, "where each variable would live; starts nothing")
+
+#define CTL_DECLARE_COMMAND(name_, args_, arg_count_, options_, help_)                             \
+    int cmd_##name_(struct ctl *ctl);
+CTL_COMMANDS(CTL_DECLARE_COMMAND)
+#undef CTL_DECLARE_COMMAND
+
 /* The whole program; main() is this. */
 int ctl_run(int argc, char **argv);
 
@@ -59,15 +89,6 @@ void ctl_note(const struct ctl *ctl, const char *text, const char *cause);
 MUST_CHECK int ctl_read_job_file(const struct ctl *ctl, const char *path, char **ret_text);
 int ctl_exit_of_state(enum steadfast_job_state state); /* of a job that has ended */
 
-int cmd_submit(struct ctl *ctl);
-int cmd_list(struct ctl *ctl);
-int cmd_status(struct ctl *ctl);
-int cmd_watch(struct ctl *ctl);
-int cmd_cancel(struct ctl *ctl);
-int cmd_checkpoint(struct ctl *ctl);
-int cmd_export(struct ctl *ctl);
-int cmd_cluster(struct ctl *ctl);
-int cmd_plan(struct ctl *ctl);
 /* Watches the job until it ended; cmd_submit --watch goes on with it. */
 int watch_job(struct ctl *ctl, const char *job);
 

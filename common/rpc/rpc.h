@@ -166,12 +166,18 @@ MUST_CHECK enum err_code rpc_channel_new(struct rpc_env *env, const char *target
                                          struct rpc_channel **ret_channel, struct err *err);
 void rpc_channel_free(struct rpc_channel *channel); /* calls on it may still be ending */
 DEFINE_AUTO(rpc_channel)
+/* For a caller that has waited for an answer in vain: finds out in the background why the target
+ * does not answer, and logs one line; see rpc_prober_log (rpc_probe.h). Costs nothing when called
+ * often. Any thread. */
+void rpc_channel_log_why(struct rpc_channel *channel, const char *event, const char *who);
 
 struct rpc_call_options {
     uint32_t timeout_ms; /* every call has a deadline; UINT32_MAX: a stream without one */
     bool wait_for_ready; /* wait for the connection up to the deadline */
     enum rpc_where where;
     bool has_payload; /* the reply's field 15 comes as a view */
+    /* Set before on_done: the answer is that of a gRPC server without this method. May be NULL. */
+    bool *ret_is_unknown;
 };
 /* reply is NULL when status->code is not ERR_OK. Called exactly once. */
 typedef void rpc_done_fn(void *arg, const struct err *status, const struct rpc_in *reply);

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/rpc/rpc_int.h"
+#include "common/rpc/rpc_probe.h"
 
 #define DEFAULT_KEEPALIVE_MS   2000
 #define DEFAULT_BACKOFF_MIN_MS 50
@@ -25,6 +26,7 @@ struct rpc_channel {
     pthread_mutex_t lock; /* guards the two below; a leaf, but for gRPC's making of a call */
     grpc_channel *grpc;
     uint64_t made_ns;
+    struct rpc_prober *prober;
     atomic_uint refs; /* the owner's and each call's, for the address in their error texts */
     char target[LIMIT_ADDRESS_BYTES];
 };
@@ -34,6 +36,7 @@ struct rpc_ccall {
     struct rpc_channel *channel;
     const struct rpc_method *method;
     bool has_reply; /* one message comes with the status */
+    bool *ret_is_unknown;
     rpc_done_fn *on_done;
     void *arg;
 
@@ -133,6 +136,7 @@ enum err_code rpc_channel_new(struct rpc_env *env, const char *target,
     channel->is_named = strncmp(channel->uri, "dns:", 4) == 0;
     channel->grpc = make_grpc_channel(channel);
     channel->made_ns = clock_now_ns();
+    channel->prober = rpc_prober_new(target);
     *ret_channel = channel;
     return ERR_OK;
 }
@@ -141,8 +145,14 @@ void rpc_channel_free(struct rpc_channel *channel)
 {
     if (!channel)
         return;
+    rpc_prober_free(TAKE(channel->prober));
     grpc_channel_destroy(TAKE(channel->grpc));
     channel_unref(channel);
+}
+
+void rpc_channel_log_why(struct rpc_channel *channel, const char *event, const char *who)
+{
+    rpc_prober_log(channel->prober, event, who);
 }
 
 /* gRPC waits longer and longer, up to two minutes, before it asks again for a name that it could
@@ -241,6 +251,8 @@ static void read_status(struct rpc_ccall *call)
     char name[32];
     int len = (int)MIN(GRPC_SLICE_LENGTH(call->details), (size_t)ERR_TEXT_SIZE);
     const char *text = (const char *)GRPC_SLICE_START_PTR(call->details);
+    if (call->ret_is_unknown)
+        *call->ret_is_unknown = call->code == GRPC_STATUS_UNIMPLEMENTED;
     if (call->malformed.code != ERR_OK)
         call->status = call->malformed;
     else if (call->code == GRPC_STATUS_OK)
@@ -318,6 +330,7 @@ static enum err_code start(struct rpc_channel *channel, const struct rpc_method 
     call->method = method;
     call->has_reply = method->kind == RPC_UNARY || method->kind == RPC_CLIENT_STREAM;
     call->on_done = on_done;
+    call->ret_is_unknown = options->ret_is_unknown;
     call->arg = arg;
     call->request = buffer;
     call->status_op.on_complete = on_status;

@@ -13,6 +13,7 @@
  *   rpc_msg.c     bytes and messages; knows neither calls nor threads
  *   rpc_env.c     struct rpc_env: the io thread, the bridge to the loop, watches
  *   rpc_stream.c  struct rpc_stream; what differs between the two sides comes as struct rpc_side
+ *   rpc_probe.c   rpc_probe.h; only the address's parts are of this room
  *   rpc_client.c  struct rpc_channel, rpc_ccall
  *   rpc_table.c   struct rpc_table (rpc_server_int.h): a server's methods, counted for its calls
  *   rpc_call.c    struct rpc_call

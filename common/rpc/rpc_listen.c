@@ -10,6 +10,7 @@
  * can be done, a spare descriptor is given up for the moment that a refusal takes. Connections that
  * have said nothing make room for new ones, the oldest first.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grpc/grpc.h>
@@ -20,6 +21,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +34,9 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc_server_int.h"
+
+static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+              "ports of IPv4 and IPv6 at one place");
 
 #define SOCKETS_MAX  8                 /* addresses of one host name, and several listen calls */
 #define ACCEPT_ROUND 64                /* before the others get their turn */
@@ -106,23 +111,50 @@ static int open_socket(const struct sockaddr *addr, socklen_t addr_len, int *ret
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage at = {0};
+    struct sockaddr_in6 at = {0}; /* the port of IPv4 is at the same place */
     socklen_t len = sizeof(at);
-    if (getsockname(fd, (struct sockaddr *)&at, &len) != 0)
-        return 0;
-    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                          : ((struct sockaddr_in *)&at)->sin_port);
+    return getsockname(fd, (struct sockaddr *)&at, &len) == 0 ? ntohs(at.sin6_port) : 0;
+}
+
+/* Listens on one address; the first of a port 0 chooses it for the rest. 0 or errno. */
+static int add_socket(struct rpc_listener *listener, struct sockaddr *addr, socklen_t addr_len,
+                      uint16_t *port)
+{
+    int fd = -1;
+    ((struct sockaddr_in *)addr)->sin_port = htons(*port); /* of IPv6 at the same place */
+    if (listener->socket_count == SOCKETS_MAX)
+        return ENOSPC;
+    int errnum = open_socket(addr, addr_len, &fd);
+    if (errnum != 0)
+        return errnum;
+    listener->sockets[listener->socket_count++] = fd;
+    *port = port_of(fd);
+    return 0;
 }
 
 /* "0.0.0.0" means every address, those of IPv6 too where the machine has it. */
-static bool open_wildcard(struct rpc_listener *listener, const char *host, uint16_t port)
+static bool add_wildcard(struct rpc_listener *listener, const char *host, uint16_t *port)
 {
-    struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    int fd = -1;
-    if (strcmp(host, "0.0.0.0") != 0 || open_socket((struct sockaddr *)&any, sizeof(any), &fd) != 0)
-        return false;
-    listener->sockets[listener->socket_count++] = fd;
-    return true;
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    return strcmp(host, "0.0.0.0") == 0 &&
+           add_socket(listener, (struct sockaddr *)&any, sizeof(any), port) == 0;
+}
+
+/* The addresses of a name; one that the machine does not have is left out. 0, errno when there is
+ * none, or EADDRINUSE when somebody has one of them. */
+static int add_list(struct rpc_listener *listener, const struct addrinfo *list, uint16_t *port)
+{
+    bool is_chosen = *port == 0, has_any = false;
+    int errnum = 0;
+    for (const struct addrinfo *at = list; at; at = at->ai_next) {
+        int failed = add_socket(listener, at->ai_addr, at->ai_addrlen, port);
+        has_any = has_any || failed == 0;
+        if (failed == EADDRINUSE && !is_chosen)
+            return EADDRINUSE;
+        if (errnum == 0)
+            errnum = failed;
+    }
+    return has_any ? 0 : errnum;
 }
 
 enum err_code rpc_listener_add(struct rpc_listener *listener, const char *address,
@@ -137,41 +169,24 @@ enum err_code rpc_listener_add(struct rpc_listener *listener, const char *addres
         return code;
     if (listener->wake < 0 && (listener->wake = eventfd(0, EFD_CLOEXEC)) < 0)
         return err_from_errno(err, errno, "listening on %s: eventfd", address);
-    size_t first = listener->socket_count;
-    int errnum = 0;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    snprintf(service, sizeof(service), "%u", port);
-    if (first < SOCKETS_MAX && !open_wildcard(listener, host, port)) {
+    if (!add_wildcard(listener, host, &port)) {
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+        snprintf(service, sizeof(service), "%u", port);
         int status = getaddrinfo(host, service, &hints, &list);
         if (status != 0)
             return err_set(err, ERR_INVALID, "listening on %s: %s", address,
                            status == EAI_SYSTEM ? strerror(errno) : gai_strerror(status));
-    }
-    for (struct addrinfo *at = list; at && listener->socket_count < SOCKETS_MAX; at = at->ai_next) {
-        in_port_t *at_port = at->ai_family == AF_INET6
-                                 ? &((struct sockaddr_in6 *)at->ai_addr)->sin6_port
-                                 : &((struct sockaddr_in *)at->ai_addr)->sin_port;
-        if (port == 0 && listener->socket_count > first) /* one port for all */
-            *at_port = htons(port_of(listener->sockets[first]));
-        int fd = -1, failed = open_socket(at->ai_addr, at->ai_addrlen, &fd);
-        if (failed == 0)
-            listener->sockets[listener->socket_count++] = fd;
-        else if (errnum == 0 || failed == EADDRINUSE)
-            errnum = failed;
-    }
-    if (list)
+        int errnum = add_list(listener, list, &port);
         freeaddrinfo(list);
-    if (errnum == EADDRINUSE)
-        return err_set(err, ERR_EXISTS, "listening on %s: the address is in use", address);
-    if (listener->socket_count == first && errnum != 0)
-        return err_from_errno(err, errnum, "listening on %s", address);
-    if (listener->socket_count == first)
-        return err_set(err, ERR_INVALID, "listening on %s: want at most %d addresses", address,
-                       SOCKETS_MAX);
-    if (first == 0)
+        if (errnum == EADDRINUSE)
+            return err_set(err, ERR_EXISTS, "listening on %s: the address is in use", address);
+        if (errnum != 0)
+            return err_from_errno(err, errnum, "listening on %s", address);
+    }
+    if (!listener->address[0])
         snprintf(listener->address, sizeof(listener->address), "%s", address);
     if (ret_port)
-        *ret_port = port_of(listener->sockets[first]);
+        *ret_port = port;
     return ERR_OK;
 }
 

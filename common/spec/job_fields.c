@@ -70,11 +70,9 @@ static const struct json_word source_words[] = {
     {"safetensors", -1},
 };
 
+#define OPTIMIZER_WORD(KIND, name, slots) {#name, OPTIMIZER_##KIND},
 static const struct json_word optimizer_words[] = {
-    {"sgd", OPTIMIZER_SGD},
-    {"momentum", OPTIMIZER_MOMENTUM},
-    {"adam", OPTIMIZER_ADAM},
-    {"rmsprop", -1},
+    OPTIMIZERS(OPTIMIZER_WORD){"rmsprop", -1},
     {"adagrad", -1},
     {"adamw", -1},
     {"ftrl", -1},
@@ -82,10 +80,12 @@ static const struct json_word optimizer_words[] = {
     {"lamb", -1},
 };
 
+#define RATE_WORD(KIND, name) {#name, RATE_##KIND},
 static const struct json_word rate_words[] = {
-    {"constant", RATE_CONSTANT}, {"piecewise", RATE_PIECEWISE},
-    {"exponential", -1},         {"cosine", -1},
-    {"polynomial", -1},          {"warmup", -1},
+    RATES(RATE_WORD){"exponential", -1},
+    {"cosine", -1},
+    {"polynomial", -1},
+    {"warmup", -1},
 };
 
 static const struct json_word partitioner_words[] = {
@@ -164,32 +164,23 @@ static const struct field dataset_fields[] = {
 };
 static const char *const dataset_of[] = {"source idx", "source synthetic", "source none"};
 
-#define BELOW_ONE                                                                                  \
-    {                                                                                              \
-        .min = 0, .max = 1, .is_max_open = true                                                    \
-    }
-#define NORMAL_F32                                                                                 \
-    {                                                                                              \
-        .min = 1e-30, .max = 1                                                                     \
-    }
 #define ANY_RATE                                                                                   \
     {                                                                                              \
         .min = 0, .max = 1e6                                                                       \
     }
+#define PARAM_double REAL
+#define PARAM_bool   BOOL
+#define PARAM(name, type, takers, fallback, least, most, is_open)                                  \
+    {#name,                                                                                        \
+     takers,                                                                                       \
+     .kind = PARAM_##type,                                                                         \
+     .offset = AT(optimizer_spec, name),                                                           \
+     .range = {.min = (least), .max = (most), .is_max_open = (is_open)},                           \
+     .preset = (fallback)},
 static const struct field optimizer_fields[] = {
-    {"name", ALL, .kind = OWN},
-    {"learning_rate", ALL, .kind = OWN},
-    {"momentum", BIT(OPTIMIZER_MOMENTUM), .kind = REAL, .offset = AT(optimizer_spec, momentum),
-     .range = BELOW_ONE, .preset = 0.9},
-    {"nesterov", BIT(OPTIMIZER_MOMENTUM), .kind = BOOL, .offset = AT(optimizer_spec, nesterov)},
-    {"beta1", BIT(OPTIMIZER_ADAM), .kind = REAL, .offset = AT(optimizer_spec, beta1),
-     .range = BELOW_ONE, .preset = 0.9},
-    {"beta2", BIT(OPTIMIZER_ADAM), .kind = REAL, .offset = AT(optimizer_spec, beta2),
-     .range = BELOW_ONE, .preset = 0.999},
-    {"epsilon", BIT(OPTIMIZER_ADAM), .kind = REAL, .offset = AT(optimizer_spec, epsilon),
-     .range = NORMAL_F32, .preset = 1e-7},
-};
-static const char *const optimizer_of[] = {"optimizer sgd", "optimizer momentum", "optimizer adam"};
+    {"name", ALL, .kind = OWN}, {"learning_rate", ALL, .kind = OWN}, OPTIMIZER_PARAMS(PARAM)};
+#define OPTIMIZER_OF(KIND, name, slots) [OPTIMIZER_##KIND] = "optimizer " #name,
+static const char *const optimizer_of[] = {OPTIMIZERS(OPTIMIZER_OF)};
 
 static const struct field rate_fields[] = {
     {"name", ALL, .kind = OWN},
@@ -198,7 +189,8 @@ static const struct field rate_fields[] = {
     {"boundaries", BIT(RATE_PIECEWISE), .kind = OWN},
     {"values", BIT(RATE_PIECEWISE), .kind = OWN},
 };
-static const char *const rate_of[] = {"schedule constant", "schedule piecewise"};
+#define RATE_OF(KIND, name) [RATE_##KIND] = "schedule " #name,
+static const char *const rate_of[] = {RATES(RATE_OF)};
 
 static const struct field consistency_fields[] = {
     {"mode", ALL, ALL, .kind = WORD, .offset = AT(job_spec, consistency), WORDS(consistency_words),

@@ -30,10 +30,9 @@ enum fields_of {
     FIELDS_STEPS,
 };
 
-/* Variants of FIELDS_MODEL and FIELDS_RATE; the others' are enum data_source, optimizer_kind,
+/* Variants of FIELDS_MODEL; the others' are enum data_source, optimizer_kind, rate_kind,
  * partitioner_kind. */
 enum model_variant { MODEL_SOFTMAX, MODEL_MLP, MODEL_LENET, MODEL_NOOP };
-enum rate_variant { RATE_CONSTANT, RATE_PIECEWISE };
 
 /* An object of a place that is there: no names that no variant of it knows (a field of another
  * object is named with that), the word that picks its variant, no names of other variants. So a

@@ -3,7 +3,8 @@
  *
  *   job_spec   the job itself, where its variables live, checkpoints, steps
  *   job_data   data sets
- *   job_train  model, optimizer, rates
+ *   job_model  the model
+ *   optimizer  the optimizer and its rates (optimizer_int.h)
  *
  * All read names and plain values by the tables of job_fields. Owns: strings and arrays become the
  * spec's, on failure too. Thread: any. Errors: ERR_INVALID, ERR_NO_MEMORY.
@@ -25,8 +26,6 @@
 
 MUST_CHECK enum err_code job_read_model(const struct json_at *job, struct model_spec *spec,
                                         int *ret_variant, struct err *err);
-MUST_CHECK enum err_code job_read_optimizer(const struct json_at *job, struct optimizer_spec *spec,
-                                            struct err *err);
 /* dataset and eval_dataset; the model, epochs and max_steps have been read. */
 MUST_CHECK enum err_code job_read_data(const struct json_at *job, struct job_spec *spec,
                                        bool is_noop, struct err *err);

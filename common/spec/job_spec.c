@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_spec: the job itself; job_data and job_train read its larger objects, job_fields has the names
+/* job_spec: the job itself; job_data, job_model and optimizer read its larger objects, job_fields has the names
  * and the plain values. */
 #include "common/spec/job_spec.h"
 
@@ -10,6 +10,7 @@
 #include "common/formats/json.h"
 #include "common/spec/job_fields.h"
 #include "common/spec/job_parts_int.h"
+#include "common/spec/optimizer_int.h"
 
 const char *job_spec_field(size_t field_index)
 {
@@ -73,7 +74,7 @@ static enum err_code read_job(const struct json_at *job, struct job_spec *spec, 
     TRY(job_read_data(job, spec, model == MODEL_NOOP, err));
     struct json_at optimizer = json_at_member(job, "optimizer");
     if (model != MODEL_NOOP || optimizer.value)
-        TRY(job_read_optimizer(job, &spec->optimizer, err));
+        TRY(optimizer_spec_read(&optimizer, &spec->optimizer, err));
     TRY(read_plain(job, "consistency", FIELDS_CONSISTENCY, spec, err));
     TRY(read_partitioner(job, &spec->partitioner, err));
     TRY(read_plain(job, "checkpoint", FIELDS_CHECKPOINT, spec, err));
@@ -88,6 +89,7 @@ enum err_code job_spec_parse(const char *json, size_t bytes, struct job_spec **r
     AUTO(job_spec) spec = calloc(1, sizeof(*spec));
     if (!spec)
         return err_set(err, ERR_NO_MEMORY, "out of memory for a job");
+    optimizer_spec_init(&spec->optimizer);
     struct json_at job = json_doc_root(doc);
     TRY(read_job(&job, spec, err));
     *ret_spec = TAKE(spec);
@@ -109,34 +111,7 @@ void job_spec_free(struct job_spec *spec)
     free(spec->model.hidden);
     dataset_done(&spec->dataset);
     dataset_done(&spec->eval_dataset);
-    free(spec->optimizer.learning_rate.boundaries);
-    free(spec->optimizer.learning_rate.values);
+    optimizer_spec_done(&spec->optimizer);
     free(spec->checkpoint.directory);
     free(spec);
-}
-
-const char *optimizer_name(enum optimizer_kind kind)
-{
-    switch (kind) {
-    case OPTIMIZER_SGD:
-        return "sgd";
-    case OPTIMIZER_MOMENTUM:
-        return "momentum";
-    case OPTIMIZER_ADAM:
-        return "adam";
-    }
-    return "unknown";
-}
-
-uint32_t optimizer_slot_count(enum optimizer_kind kind)
-{
-    switch (kind) {
-    case OPTIMIZER_SGD:
-        return 0;
-    case OPTIMIZER_MOMENTUM:
-        return 1;
-    case OPTIMIZER_ADAM:
-        return 2;
-    }
-    return 0;
 }

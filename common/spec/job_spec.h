@@ -19,6 +19,7 @@
 #include "common/base/base.h"
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "common/spec/optimizer.h"
 
 enum data_source { DATA_IDX, DATA_SYNTHETIC, DATA_NONE, DATA_SOURCE_COUNT };
 
@@ -40,26 +41,6 @@ struct model_spec {
     uint32_t num_classes;
     uint32_t *hidden; /* mlp: units of the hidden layers; default {128} */
     size_t hidden_count;
-};
-
-enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_MOMENTUM, OPTIMIZER_ADAM };
-
-/* Constant when count is 0. Otherwise piecewise: values[i] up to and including update
- * boundaries[i], values[count] after the last (tf.keras PiecewiseConstantDecay: x <= b0 gives v0).
- */
-struct rate_spec {
-    double constant;
-    size_t count;
-    uint64_t *boundaries;
-    double *values; /* count + 1 */
-};
-
-struct optimizer_spec {
-    enum optimizer_kind kind;
-    struct rate_spec learning_rate;
-    double momentum; /* momentum: 0.9 */
-    bool nesterov;
-    double beta1, beta2, epsilon; /* adam: 0.9 0.999 1e-7 */
 };
 
 enum consistency_mode { CONSISTENCY_ASYNC };
@@ -109,9 +90,5 @@ DEFINE_AUTO(job_spec)
 /* The dotted names of all fields that the parser knows ("dataset.batch_size"), one after another;
  * NULL past the last. For documentation and its test. */
 const char *job_spec_field(size_t field_index);
-
-const char *optimizer_name(enum optimizer_kind kind);
-uint32_t optimizer_slot_count(
-    enum optimizer_kind kind); /* f32 slots per element: sgd 0, momentum 1, adam 2 */
 
 #endif

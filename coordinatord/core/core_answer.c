@@ -8,6 +8,18 @@
 /* How an order ended, beside the code. */
 enum ending { ANSWERED, OVERDUE, LOST };
 
+#define CREATE_AGAIN_NS NS_PER_S
+
+/* Out of memory or descriptors, or a disk's bad moment: no reason to end a job that has trained, as
+ * long as an order may take. One that has not is told at once. */
+static bool may_create_again(const struct core *core, const struct job *job, enum err_code code)
+{
+    bool is_passing = code == ERR_NO_MEMORY || code == ERR_IO || code == ERR_FULL;
+    bool has_trained = job->generation > 1 || job->place.restore_directory;
+    return is_passing && has_trained &&
+           core->now_ns < job->phase_ns + core->config.order_deadline_ms * NS_PER_MS;
+}
+
 static void created(struct core *core, struct job *job, const struct order *order,
                     enum ending ending, enum err_code code, const char *text)
 {
@@ -18,6 +30,14 @@ static void created(struct core *core, struct job *job, const struct order *orde
         core_job_end(core, job, CORE_JOB_FAILED, code,
                      core_arena_text(core, "%s did not make its variables within %u ms",
                                      server->name, core->config.order_deadline_ms));
+    } else if (code != ERR_OK && may_create_again(core, job, code)) {
+        job->place.create_again_ns = core->now_ns + CREATE_AGAIN_NS;
+        core_arm(core, job->place.create_again_ns);
+        core_job_set_state(core, job, job->state,
+                           core_arena_text(core,
+                                           "%s cannot make its variables now and is asked again: "
+                                           "%s: %s",
+                                           server->name, err_name(code), text));
     } else if (code != ERR_OK) {
         core_job_end(core, job, CORE_JOB_FAILED, code,
                      core_arena_text(core, "%s cannot make its variables: %s: %s", server->name,
@@ -47,6 +67,9 @@ static void tell(struct core *core, const struct order *order, enum ending endin
         break;
     case ORDER_MARKS:
         core_audit_answer(core, job, order, code, shards, count);
+        break;
+    case ORDER_ASK:
+        core_verdict_answer(core, job, order, code, shards, count);
         break;
     case ORDER_PRUNE:
     case ORDER_UNPIN:

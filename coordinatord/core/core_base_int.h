@@ -37,6 +37,9 @@ struct member *core_member_of_conn(struct core *core, uint64_t conn);
 struct member *core_member_of_session(struct core *core, uint64_t session);
 struct member *core_member_named(struct core *core, enum core_role role, const char *name);
 bool core_member_is_here(const struct member *member); /* attached or silent within its lease */
+/* Before a worker comes or goes, or a step is judged by how often they go. Returns how many are
+ * attached. */
+size_t core_lives_pass(struct core *core);
 struct member *core_member_add(struct core *core, enum core_role role, const char *name);
 /* It is not here and holds nothing. */
 void core_member_forget(struct core *core, size_t at);

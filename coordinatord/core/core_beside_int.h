@@ -6,6 +6,8 @@
 #include "coordinatord/core/core_order_int.h"
 
 /* core_suspect.c */
+#define CORE_SUSPECTS                                                                              \
+    4 /* of one loss: what can be begun at once, on a few devices; the rest waited */
 bool core_suspect_has(struct job *job, enum core_step_kind kind, uint64_t number);
 void core_suspect_clear(struct job *job, enum core_step_kind kind, uint64_t number);
 /* The tickets of a lost worker, oldest first. */

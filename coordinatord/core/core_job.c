@@ -44,6 +44,7 @@ void core_job_server_lost(struct core *core, struct member *server)
             core_eval_stop(core, job);
         core_step_revoke_job(core, job);
         job->audit.phase = AUDIT_NONE;
+        job->verdict.answers_left = 0; /* asked again when training goes on */
         core_notice(core, job, "%s at %s was lost; the job is paused", server->name,
                     server->address);
         core_job_set_state(
@@ -104,6 +105,24 @@ static void leave_waiting(struct core *core, struct job *job)
     core_job_begin_looking(core, job);
 }
 
+/* Those that have not made their slices, unless they are at it. */
+static void create_again(struct core *core, struct job *job)
+{
+    job->place.create_again_ns = 0;
+    for (size_t i = 0; i < job->place.server_count; i++) {
+        struct member *server = core_member_named(core, CORE_SERVER, job->place.servers[i].name);
+        if (!job->place.servers[i].has_slices || job->place.servers[i].is_created || !server ||
+            !core_member_is_here(server))
+            continue;
+        const struct order *order = core->orders;
+        while (order && (order->kind != ORDER_CREATE || order->job != job->number ||
+                         order->server != server))
+            order = order->next;
+        if (!order)
+            core_order_add(core, ORDER_CREATE, server, job, 0, i);
+    }
+}
+
 /* A generation is used only after the ledger has it: a coordinator that dies before that would
  * count to the same number again, for another content. */
 static void check_placed(struct core *core, struct job *job)
@@ -114,6 +133,8 @@ static void check_placed(struct core *core, struct job *job)
         job->place.is_ordered = true;
         core_order_all(core, ORDER_CREATE, job, 0);
     }
+    if (job->place.create_again_ns && core->now_ns >= job->place.create_again_ns)
+        create_again(core, job);
     for (size_t i = 0; i < job->place.server_count; i++)
         if (job->place.servers[i].has_slices && !job->place.servers[i].is_created)
             return;
@@ -169,6 +190,7 @@ static void prune(struct core *core, struct job *job)
 static void check_training(struct core *core, struct job *job)
 {
     prune(core, job);
+    core_verdict_advance(core, job);
     core_ckpt_advance(core, job);
     if (!core_job_is_active(job) || job->phase != PHASE_TRAINING)
         return;

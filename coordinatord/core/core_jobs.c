@@ -154,6 +154,8 @@ void core_job_forget_progress(struct job *job)
     ranges_clear(&job->steps.abandoned);
     ranges_clear(&job->steps.issued);
     ranges_clear(&job->steps.again);
+    ranges_clear(&job->steps.on_trial);
+    job->verdict.answers_left = 0;
     core_suspicion_clear(&job->steps.suspicion);
     forget_troubles(job);
     job->steps.acked_count = 0;
@@ -176,7 +178,8 @@ void core_job_free(struct job *job)
     struct ranges *sets[] = {&job->steps.acked,     &job->steps.finished, &job->steps.settled,
                              &job->steps.abandoned, &job->steps.issued,   &job->steps.again,
                              &job->eval.again,      &job->eval.done,      &job->ckpt.acked,
-                             &job->audit.acked};
+                             &job->audit.acked,     &job->steps.on_trial, &job->verdict.asked,
+                             &job->verdict.all,     &job->verdict.some};
     for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
         ranges_done(sets[i]);
     suspicion_done(&job->steps.suspicion);

@@ -42,17 +42,32 @@ static void detach(struct core *core, struct member *member)
     member->conn = CORE_NO_CONN;
 }
 
+/* As far as we know: the end of its stream, or a beat after the last sign of life. */
+static uint64_t last_there(const struct core *core, const struct member *member)
+{
+    if (member->state == MEMBER_SILENT)
+        return member->silent_ns;
+    return MIN(core->now_ns, member->heard_ns + core->config.heartbeat_ms * NS_PER_MS);
+}
+
 /* The process behind the member is gone, or counts as gone. */
 static void lose(struct core *core, struct member *member, enum member_state state, const char *why)
 {
     bool was_here = core_member_is_here(member);
+    uint64_t gone_ns = last_there(core, member);
+    core_lives_pass(core);
     detach(core, member);
     member->state = state;
     if (!was_here)
         return;
     if (member->role == CORE_WORKER) {
+        if (state == MEMBER_LOST) {
+            core->lives.deaths++;
+            core->recent.deaths++;
+        }
         size_t held = member->flight_count;
-        core_step_worker_gone(core, member, state == MEMBER_LOST ? BLAME_DEATH : BLAME_NONE);
+        core_step_worker_gone(core, member, state == MEMBER_LOST ? BLAME_DEATH : BLAME_NONE,
+                              gone_ns);
         if (state == MEMBER_LOST)
             for (size_t i = 0; i < core->member_count; i++)
                 if (core->members[i]->role == CORE_SERVER && core_member_is_here(core->members[i]))
@@ -116,7 +131,7 @@ static void match_held(struct core *core, struct member *worker, const struct co
         core_flight_remove(worker, &worker->flight[worker->flight_head + i]);
         struct job *job = core_job_of(core, flight.ref.job);
         if (job)
-            core_step_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
+            core_step_give_back(core, job, &flight, BLAME_NONE, worker->name);
     }
     struct core_step_ref *revoked = core_arena(core, (hello->held_count + 1) * sizeof(*revoked));
     size_t revoked_count = 0;
@@ -173,6 +188,7 @@ void core_member_hello(struct core *core, uint64_t conn, const struct core_hello
     } else if (is_same && member->state == MEMBER_ATTACHED) {
         hang_up(core, member->conn); /* the same process attached again */
     }
+    core_lives_pass(core);
     detach(core, member);
     if (!is_same)
         begin_session(core, member, hello);
@@ -210,8 +226,11 @@ void core_member_conn_lost(struct core *core, uint64_t conn)
     detach(core, member);
     if (member->is_leaving)
         lose(core, member, MEMBER_LEFT, "it left");
-    else if (member->state == MEMBER_ATTACHED)
-        member->state = MEMBER_SILENT; /* until its lease is over */
+    if (member->state != MEMBER_ATTACHED)
+        return;
+    core_lives_pass(core);
+    member->state = MEMBER_SILENT; /* until its lease is over */
+    member->silent_ns = core->now_ns;
 }
 
 void core_member_heartbeat(struct core *core, struct member *member,
@@ -248,7 +267,7 @@ void core_member_leaving(struct core *core, struct member *member, const struct 
         core_flight_remove(member, found);
         struct job *job = core_job_of(core, flight.ref.job);
         if (job)
-            core_step_give_back(core, job, &flight.ref, flight.generation, false, member->name);
+            core_step_give_back(core, job, &flight, BLAME_NONE, member->name);
     }
     core->is_fill_due = true;
 }
@@ -293,7 +312,7 @@ void core_member_check(struct core *core)
         size_t count = member->flight_count;
         for (size_t f = 0; f < count; f++)
             refs[f] = member->flight[member->flight_head + f].ref;
-        core_step_worker_gone(core, member, BLAME_OLDEST);
+        core_step_worker_gone(core, member, BLAME_HUNG, core->now_ns);
         if (member->conn != CORE_NO_CONN) {
             struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);
             act->conn = member->conn;

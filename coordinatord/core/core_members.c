@@ -31,6 +31,19 @@ bool core_member_is_here(const struct member *member)
     return member->state == MEMBER_ATTACHED || member->state == MEMBER_SILENT;
 }
 
+size_t core_lives_pass(struct core *core)
+{
+    size_t workers = 0;
+    for (size_t i = 0; i < core->member_count; i++)
+        workers +=
+            core->members[i]->role == CORE_WORKER && core->members[i]->state == MEMBER_ATTACHED;
+    double passed_s = (double)(core->now_ns - core->lives_ns) / (double)NS_PER_S;
+    core->lives.seconds += (double)workers * passed_s;
+    hazard_fade(&core->recent, passed_s, workers);
+    core->lives_ns = core->now_ns;
+    return workers;
+}
+
 struct member *core_member_add(struct core *core, enum core_role role, const char *name)
 {
     struct member *member = base_alloc(sizeof(*member));

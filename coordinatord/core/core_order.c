@@ -13,6 +13,7 @@ static void send(struct core *core, const struct order *order)
         [ORDER_PRUNE] = CORE_ACT_PRUNE,   [ORDER_PIN] = CORE_ACT_PIN,
         [ORDER_UNPIN] = CORE_ACT_UNPIN,   [ORDER_DROP] = CORE_ACT_DROP,
         [ORDER_FENCE] = CORE_ACT_FENCE,   [ORDER_MARKS] = CORE_ACT_MARKS,
+        [ORDER_ASK] = CORE_ACT_MARKS,
     };
     if (order->server->conn == CORE_NO_CONN)
         return; /* sent when it is back */

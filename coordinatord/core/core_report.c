@@ -6,9 +6,8 @@
 
 #include "coordinatord/core/core_life_int.h"
 
-#define FAILED_IN_A_ROW 3     /* steps tried out with none done in between: the job fails */
-#define CREDIT_QUEUE_S  0.020 /* tickets for so many seconds of a worker's speed wait at it */
-#define RETURN_HOLD_NS  (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
+#define CREDIT_QUEUE_S 0.020 /* tickets for so many seconds of a worker's speed wait at it */
+#define RETURN_HOLD_NS (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
 
 static void done(struct core *core, struct member *worker, struct job *job,
                  const struct core_report *report)
@@ -26,32 +25,20 @@ static void done(struct core *core, struct member *worker, struct job *job,
     struct rule_steps steps = core_job_rule_steps(job);
     if (!job->rule->is_complete(&steps, step))
         return; /* its worker keeps the report */
-    if (!ranges_add(&job->steps.finished, step)) {
+    if (ranges_has(&job->steps.finished, step)) {
         core_ack_pend(core, &ack); /* somebody else's report of it is on its way to the disk */
         return;
     }
-    job->steps.failed_in_a_row = 0;
-    ranges_add(&job->steps.issued, step);
-    ranges_remove_range(&job->steps.again, step, step);
-    core_suspect_clear(job, CORE_TRAIN, step);
-    if (job->steps.troubles.count)
-        free(map_remove(&job->steps.troubles, step + 1));
     job->pace.loss =
         job->pace.has_loss ? 0.98 * job->pace.loss + 0.02 * report->loss : report->loss;
     job->pace.has_loss = true;
     job->pace.staleness = 0.98 * job->pace.staleness + 0.02 * report->staleness;
-    struct core_record record = {.kind = CORE_REC_ACKED,
-                                 .job = job->number,
-                                 .first = step,
-                                 .last = step,
-                                 .number = job->steps.reissued,
-                                 .number2 = job->steps.images};
-    ack.seq = core_record(core, &record);
+    ack.seq = core_step_finish(core, job, step, report->examples);
     core_ack_pend(core, &ack);
 }
 
 static void failed(struct core *core, struct member *worker, struct job *job,
-                   const struct core_report *report)
+                   const struct core_report *report, const struct in_flight *flight)
 {
     uint64_t step = report->ref.step;
     if (ranges_has(&job->steps.finished, step))
@@ -59,24 +46,23 @@ static void failed(struct core *core, struct member *worker, struct job *job,
     core_suspect_clear(job, CORE_TRAIN, step); /* it fails and does not kill */
     struct trouble *trouble = core_trouble_of(job, step);
     trouble->count++;
+    trouble->is_failure = true;
     trouble->code = report->code;
+    snprintf(trouble->who, sizeof(trouble->who), "%s", worker->name);
     snprintf(trouble->text, sizeof(trouble->text), "%s", report->text ? report->text : "");
-    bool is_tried_out = trouble->count >= job->spec->steps.max_attempts;
-    bool is_abort = job->spec->steps.on_error == STEP_ERROR_ABORT;
-    if (is_abort || (is_tried_out && job->steps.failed_in_a_row + 1 >= FAILED_IN_A_ROW)) {
-        /* by policy; or it is not the step: nothing works any more */
+    if (job->spec->steps.on_error == STEP_ERROR_ABORT) {
         core_job_end(core, job, CORE_JOB_FAILED, report->code,
                      core_arena_text(core, "step %" PRIu64 " failed %u times, last on %s: %s: %s",
                                      step, trouble->count, worker->name, err_name(report->code),
                                      trouble->text));
-    } else if (is_tried_out || job->spec->steps.on_error == STEP_ERROR_SKIP) {
-        job->steps.failed_in_a_row += is_tried_out;
-        core_step_abandon(core, job, step, trouble->count, trouble->code, trouble->text);
+    } else if (trouble->count + (uint32_t)trouble->alone.deaths >= job->spec->steps.max_attempts ||
+               job->spec->steps.on_error == STEP_ERROR_SKIP) {
+        ranges_add(&job->steps.on_trial, step);
     } else {
         core_notice(core, job, "step %" PRIu64 " failed on %s (attempt %u of %u): %s: %s", step,
                     worker->name, trouble->count, job->spec->steps.max_attempts,
                     err_name(report->code), trouble->text);
-        core_step_give_back(core, job, &report->ref, report->generation, false, worker->name);
+        core_step_give_back(core, job, flight, BLAME_NONE, worker->name);
         worker->hold_until_ns = core->now_ns + RETURN_HOLD_NS;
         core_arm(core, worker->hold_until_ns);
     }
@@ -111,12 +97,13 @@ void core_report_take(struct core *core, struct member *worker, const struct cor
         core_ack_add(worker, &report->ref); /* of the past: done with, whatever it says */
         /* A ticket that was adopted after a restart may have been of an older generation. */
         if (was_in_flight && job)
-            core_step_give_back(core, job, &flight.ref, flight.generation, false, worker->name);
+            core_step_give_back(core, job, &flight, BLAME_NONE, worker->name);
         return;
     }
+    struct in_flight told = {.ref = report->ref, .generation = report->generation};
     if (report->outcome == CORE_RETURNED) {
         if (was_in_flight)
-            core_step_give_back(core, job, &report->ref, report->generation, false, worker->name);
+            core_step_give_back(core, job, &told, BLAME_NONE, worker->name);
         worker->hold_until_ns = core->now_ns + RETURN_HOLD_NS;
         core_arm(core, worker->hold_until_ns);
         core_ack_add(worker, &report->ref);
@@ -132,7 +119,7 @@ void core_report_take(struct core *core, struct member *worker, const struct cor
         done(core, worker, job, report);
     } else {
         core_ack_add(worker, &report->ref);
-        failed(core, worker, job, report);
+        failed(core, worker, job, report, &told);
     }
 }
 
@@ -140,7 +127,7 @@ void core_report_written(struct core *core)
 {
     struct pending_ack ack;
     while (core_ack_pop(core, &ack)) {
-        struct member *worker = core_member_of_session(core, ack.session);
+        struct member *worker = ack.session ? core_member_of_session(core, ack.session) : NULL;
         if (worker)
             core_ack_add(worker, &ack.ref);
         struct job *job = core_job_of(core, ack.ref.job);
@@ -151,7 +138,6 @@ void core_report_written(struct core *core)
             job->pace.acked_here++;
             job->pace.images_here += ack.examples;
             ranges_add(&job->steps.settled, ack.ref.step);
-            job->steps.images += ack.examples;
             job->pace.slot_steps[job->pace.slot_at]++;
             job->pace.slot_images[job->pace.slot_at] += ack.examples;
             job->progress_ns = core->now_ns;

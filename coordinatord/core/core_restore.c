@@ -35,6 +35,7 @@ void core_restore_planned(struct core *core, struct job *job, enum err_code code
                                      .text = servers};
         job->place.placed_seq = core_record(core, &record);
         job->place.is_ordered = false;
+        job->place.create_again_ns = 0;
         core_job_set_phase(core, job, PHASE_PLACING);
     }
 }

@@ -71,7 +71,8 @@ static void hand_out(struct core *core, struct member *worker, const struct job 
                      const struct core_ticket *ticket)
 {
     send_open(core, worker, job);
-    struct in_flight flight = {ticket->ref, ticket->generation, core->now_ns, ticket->deadline_ms};
+    struct in_flight flight = {ticket->ref, ticket->generation, core->now_ns, 0,
+                               ticket->deadline_ms};
     core_flight_push(worker, &flight);
 }
 

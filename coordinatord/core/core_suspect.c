@@ -11,8 +11,6 @@
  */
 #include "coordinatord/core/core_beside_int.h"
 
-#define SUSPECTS 4 /* of one loss: what can be begun at once, on a few devices; the rest waited */
-
 static struct suspicion *suspicion_of(struct job *job, enum core_step_kind kind)
 {
     return kind == CORE_EVAL ? &job->eval.suspicion : &job->steps.suspicion;
@@ -35,7 +33,7 @@ void core_suspect_clear(struct job *job, enum core_step_kind kind, uint64_t numb
 
 void core_suspect_add_all(struct core *core, const struct in_flight *flights, size_t count)
 {
-    for (size_t i = 0; i < count && i < SUSPECTS; i++) {
+    for (size_t i = 0; i < count && i < CORE_SUSPECTS; i++) {
         const struct in_flight *flight = &flights[i];
         struct job *job = core_job_of(core, flight->ref.job);
         if (!job || !core_job_is_active(job) || flight->generation != job->generation)

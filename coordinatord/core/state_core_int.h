@@ -14,7 +14,8 @@ enum order_kind {
     ORDER_UNPIN,
     ORDER_DROP,
     ORDER_FENCE,
-    ORDER_MARKS
+    ORDER_MARKS, /* of an audit */
+    ORDER_ASK    /* marks, of a verdict */
 };
 
 struct order { /* core_order.c */
@@ -64,7 +65,10 @@ struct core {
     size_t member_count;
     struct map by_conn;
     struct map by_session;
-    struct job **jobs; /* by rising number; core_jobs.c */
+    struct hazard lives;  /* of all workers that were attached; core_members.c */
+    struct hazard recent; /* the same, as remembered */
+    uint64_t lives_ns;    /* up to when */
+    struct job **jobs;    /* by rising number; core_jobs.c */
     size_t job_count;
     struct job **live; /* those that are queued, running or paused, by rising number */
     size_t live_count;

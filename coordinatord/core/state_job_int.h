@@ -8,6 +8,7 @@
 #include "common/base/map.h"
 #include "common/spec/data_order.h"
 #include "coordinatord/core/core.h"
+#include "coordinatord/core/hazard_int.h"
 #include "coordinatord/rule/rule.h"
 
 #define RATE_SLOTS 8
@@ -33,10 +34,27 @@ struct lease {      /* of a window of the epoch being issued */
     uint64_t end;
 };
 
-struct trouble { /* a step that failed or killed */
-    uint32_t count;
+struct trouble {          /* a step that failed, or was there when its worker died */
+    uint32_t count;       /* attempts that failed or hung */
+    struct hazard alone;  /* of workers that died and ran nothing else */
+    struct hazard with;   /* of all that died and held it among what they may have begun */
+    struct hazard since;  /* all that workers had seen before the first of these */
+    struct hazard before; /* what was remembered then */
+    bool is_failure;      /* the last was reported as one */
     enum err_code code;
+    char who[64];
     char text[320];
+};
+
+struct verdict_run {     /* core_verdict.c */
+    size_t answers_left; /* 0: nobody is being asked */
+    uint64_t serial;     /* an answer to an earlier question says too little */
+    bool is_good;        /* every server answered so far */
+    uint32_t shards;     /* that answered */
+    struct ranges asked;
+    struct ranges all;  /* of these, marked by every shard so far */
+    struct ranges some; /* by one at least */
+    uint64_t retry_ns;
 };
 
 struct suspicion {          /* core_suspect.c */
@@ -51,8 +69,9 @@ struct job_steps {
     struct ranges abandoned; /* set */
     struct ranges issued;    /* given out (or found claimed, or done) in this generation */
     struct ranges again;     /* to be issued again, lowest first */
+    struct ranges on_trial;  /* tried out, not issued until the shards were asked */
     struct suspicion suspicion;
-    struct map troubles; /* step + 1 -> struct trouble */
+    struct map troubles; /* step + 1 -> struct trouble, of steps that are not finished */
     uint64_t acked_count;
     uint32_t failed_in_a_row; /* steps that were tried out since one was done */
     uint64_t reissued;
@@ -88,6 +107,7 @@ struct job_place {
     enum recovery recovery;
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
+    uint64_t create_again_ns; /* when to ask servers again that could not make their slices; 0: no */
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
                                    again */
@@ -233,6 +253,7 @@ struct job {
     uint64_t end_seq; /* record of the end, until it is durable and the servers were told; else 0 */
 
     struct job_steps steps;
+    struct verdict_run verdict;
     struct job_place place;
     struct eval_run eval;
     struct ckpt_run ckpt;

@@ -13,6 +13,7 @@ struct in_flight {
     struct core_step_ref ref;
     uint64_t generation;
     uint64_t sent_ns;
+    uint64_t gone_ns; /* when its worker was last there; 0: it is */
     uint32_t deadline_ms;
 };
 
@@ -30,6 +31,7 @@ struct member {
     uint64_t incarnation;
     uint64_t session;
     uint64_t heard_ns;
+    uint64_t silent_ns; /* since when, while it is silent */
     uint64_t memory_bytes;
     uint64_t held_bytes;
     uint32_t shard_count;

@@ -10,6 +10,7 @@
 #include "common/base/file.h"
 #include "common/ckpt/ckpt_manifest.h"
 #include "common/formats/safetensors.h"
+#include "psd/values/mem.h"
 
 #define NO_GROUP UINT32_MAX
 
@@ -24,7 +25,7 @@ struct source {
 
 static void source_done(struct source *source)
 {
-    for (size_t i = 0; source->manifest && i < source->manifest->file_count; i++)
+    for (size_t i = 0; source->files && i < source->manifest->file_count; i++)
         safetensors_reader_free(source->files[i]);
     free(source->files);
     free(source->vars_by_name);
@@ -55,17 +56,24 @@ static enum err_code source_open(const char *folder, struct source *source, stru
     if (code != ERR_OK)
         return code;
     const struct ckpt_manifest *manifest = source->manifest;
-    source->files = base_alloc((manifest->file_count + 1) * sizeof(struct safetensors_reader *));
-    source->vars_by_name = base_alloc((manifest->var_count + 1) * sizeof(*source->vars_by_name));
+    bool is_made =
+        (source->files =
+             mem_table(manifest->file_count, sizeof(struct safetensors_reader *), "files", err)) &&
+        (source->vars_by_name =
+             mem_table(manifest->var_count, sizeof(*source->vars_by_name), "variables", err)) &&
+        (source->slices =
+             mem_table(manifest->slice_count, sizeof(*source->slices), "slices", err)) &&
+        (source->groups =
+             mem_table(manifest->group_count, sizeof(*source->groups), "histories", err));
+    if (!is_made)
+        return ERR_NO_MEMORY;
     for (size_t i = 0; i < manifest->var_count; i++)
         source->vars_by_name[i] = (uint32_t)i;
     qsort_r(source->vars_by_name, manifest->var_count, sizeof(*source->vars_by_name), by_var_name,
             source->manifest);
-    source->slices = base_alloc((manifest->slice_count + 1) * sizeof(*source->slices));
     if (manifest->slice_count > 0)
         memcpy(source->slices, manifest->slices, manifest->slice_count * sizeof(*source->slices));
     qsort(source->slices, manifest->slice_count, sizeof(*source->slices), by_rows);
-    source->groups = base_alloc((manifest->group_count + 1) * sizeof(*source->groups));
     for (size_t i = 0; i < manifest->group_count; i++)
         source->groups[i] = NO_GROUP;
     return ERR_OK;
@@ -156,7 +164,7 @@ struct history { /* being collected */
     struct values_segment *segments;
     size_t segment_count, segment_room;
     struct values_group *groups;
-    size_t group_count;
+    size_t group_count, group_room;
 };
 
 static void history_done(struct history *history)
@@ -167,29 +175,36 @@ static void history_done(struct history *history)
     free(history->segments);
 }
 
-static uint32_t group_of(struct source *source, uint32_t group, struct history *history)
+static enum err_code group_of(struct source *source, uint32_t group, struct history *history,
+                              uint32_t *ret_group, struct err *err)
 {
     if (source->groups[group] == NO_GROUP) {
         const struct ckpt_group *from = &source->manifest->groups[group];
-        history->groups =
-            base_realloc(history->groups, (history->group_count + 1) * sizeof(*history->groups));
+        void *grown = mem_table_grown(history->groups, history->group_count, &history->group_room,
+                                      sizeof(*history->groups), "histories", err);
+        if (!grown)
+            return ERR_NO_MEMORY;
+        history->groups = grown;
         struct values_group *to = &history->groups[history->group_count];
-        to->applied = from->applied;
+        *to = (struct values_group){.applied = from->applied};
         ranges_init(&to->marks);
         ranges_copy(&to->marks, &from->marks);
         source->groups[group] = (uint32_t)history->group_count++;
     }
-    return source->groups[group];
+    *ret_group = source->groups[group];
+    return ERR_OK;
 }
 
-static void add_segment(struct history *history, const struct values_segment *segment)
+static enum err_code add_segment(struct history *history, const struct values_segment *segment,
+                                 struct err *err)
 {
-    if (history->segment_count == history->segment_room) {
-        history->segment_room = history->segment_room ? 2 * history->segment_room : 16;
-        history->segments =
-            base_realloc(history->segments, history->segment_room * sizeof(*history->segments));
-    }
+    void *grown = mem_table_grown(history->segments, history->segment_count, &history->segment_room,
+                                  sizeof(*history->segments), "segments", err);
+    if (!grown)
+        return ERR_NO_MEMORY;
+    history->segments = grown;
     history->segments[history->segment_count++] = *segment;
+    return ERR_OK;
 }
 
 static enum err_code read_slice(struct source *source, struct values *values, uint32_t index,
@@ -222,15 +237,17 @@ static enum err_code read_slice(struct source *source, struct values *values, ui
         for (uint32_t k = 0; code == ERR_OK && k < values->optim->slot_count; k++)
             code = read_rows(source, from, slice, row, rows, values->optim->slot_names[k],
                              (float *)values->slots[k]->data + at, err);
+        struct values_segment segment = {.slice = index,
+                                         .row_offset = row,
+                                         .rows = rows,
+                                         .elem_offset = at,
+                                         .elem_count = rows * slice->row_elems};
+        if (code == ERR_OK)
+            code = group_of(source, from->group, history, &segment.group, err);
+        if (code == ERR_OK)
+            code = add_segment(history, &segment, err);
         if (code != ERR_OK)
             return code;
-        add_segment(history,
-                    &(struct values_segment){.slice = index,
-                                             .row_offset = row,
-                                             .rows = rows,
-                                             .elem_offset = at,
-                                             .elem_count = rows * slice->row_elems,
-                                             .group = group_of(source, from->group, history)});
         row += rows;
     }
     return ERR_OK;

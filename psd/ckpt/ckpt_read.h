@@ -7,7 +7,7 @@
  *
  * Thread  a file thread; values are nobody else's yet.
  * Errors  ERR_CORRUPT names file or field; ERR_INVALID: the checkpoint has other variables, shapes
- *         or slots than the job; ERR_NOT_FOUND, ERR_IO.
+ *         or slots than the job; ERR_NOT_FOUND, ERR_IO, ERR_NO_MEMORY.
  */
 #ifndef PSD_CKPT_CKPT_READ_H
 #define PSD_CKPT_CKPT_READ_H

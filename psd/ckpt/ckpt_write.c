@@ -8,6 +8,7 @@
 
 #include "common/ckpt/ckpt_manifest.h"
 #include "common/formats/safetensors.h"
+#include "psd/values/mem.h"
 
 static void describe(const struct snapshot_piece *piece, const char *slot,
                      struct safetensors_entry *ret_entry)
@@ -34,7 +35,9 @@ enum err_code ckpt_write(const struct snapshot *snapshot, const char *directory,
     AUTO_MEM char *path = base_asprintf("%s/%s", directory, file_name);
     size_t kinds = 1 + snapshot->slot_count;
     size_t count = snapshot->piece_count * kinds;
-    struct safetensors_entry *entries = base_alloc((count + 1) * sizeof(*entries));
+    struct safetensors_entry *entries = mem_table(count, sizeof(*entries), "tensors", err);
+    if (!entries)
+        return ERR_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         size_t kind = i / snapshot->piece_count;
         describe(&snapshot->pieces[i % snapshot->piece_count],

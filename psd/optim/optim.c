@@ -4,16 +4,10 @@
 
 const struct optim *optim_of(enum optimizer_kind kind)
 {
-    switch (kind) {
-    case OPTIMIZER_SGD:
-        return &optim_sgd;
-    case OPTIMIZER_MOMENTUM:
-        return &optim_momentum;
-    case OPTIMIZER_ADAM:
-        return &optim_adam;
-    }
-    ASSERT(!"an optimizer kind outside the enum");
-    return NULL;
+#define ROW(KIND, name, slots) [OPTIMIZER_##KIND] = &optim_##name,
+    static const struct optim *const table[] = {OPTIMIZERS(ROW)};
+    ASSERT((size_t)kind < ARRAY_SIZE(table));
+    return table[kind];
 }
 
 bool optim_isa_has(enum optim_isa isa)

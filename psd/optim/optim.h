@@ -30,17 +30,16 @@ struct optim_args {
 };
 
 struct optim {
-    enum optimizer_kind kind;
-    uint32_t slot_count;
+    uint32_t slot_count;                     /* OPTIMIZER_SLOTS_<KIND> */
     const char *slot_names[OPTIM_SLOTS_MAX]; /* as checkpoints call them */
     /* True when a gradient was NaN or infinite; it was applied like any other. */
     bool (*apply)(const struct optimizer_spec *spec, const struct optim_args *args,
                   enum optim_isa isa);
 };
 
-extern const struct optim optim_sgd;      /* optim_sgd.c */
-extern const struct optim optim_momentum; /* optim_momentum.c */
-extern const struct optim optim_adam;     /* optim_adam.c */
+/* optim_<name>.c has optim_<name>, for each row of common/spec/optimizer.h. */
+#define OPTIM_ROW_DECLARE(KIND, name, slots) extern const struct optim optim_##name;
+OPTIMIZERS(OPTIM_ROW_DECLARE)
 
 const struct optim *optim_of(enum optimizer_kind kind);
 bool optim_isa_has(enum optim_isa isa); /* this processor runs it */

@@ -32,4 +32,4 @@ static bool apply(const struct optimizer_spec *spec, const struct optim_args *ar
 }
 
 const struct optim optim_adam = {
-    .kind = OPTIMIZER_ADAM, .slot_count = 2, .slot_names = {"adam_m", "adam_v"}, .apply = apply};
+    .slot_count = OPTIMIZER_SLOTS_ADAM, .slot_names = {"adam_m", "adam_v"}, .apply = apply};

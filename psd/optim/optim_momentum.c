@@ -46,4 +46,4 @@ static bool apply(const struct optimizer_spec *spec, const struct optim_args *ar
 }
 
 const struct optim optim_momentum = {
-    .kind = OPTIMIZER_MOMENTUM, .slot_count = 1, .slot_names = {"momentum"}, .apply = apply};
+    .slot_count = OPTIMIZER_SLOTS_MOMENTUM, .slot_names = {"momentum"}, .apply = apply};

@@ -27,4 +27,4 @@ static bool apply(const struct optimizer_spec *spec, const struct optim_args *ar
            31;
 }
 
-const struct optim optim_sgd = {.kind = OPTIMIZER_SGD, .slot_count = 0, .apply = apply};
+const struct optim optim_sgd = {.slot_count = OPTIMIZER_SLOTS_SGD, .apply = apply};

@@ -38,8 +38,9 @@ static void keep_answer(struct ps_orders *orders, const struct order *order,
     answer->start = order->start;
     answer->number = order->number;
     answer->bytes = protobuf_c_message_get_packed_size(&done->base);
-    answer->packed = base_alloc(answer->bytes);
-    protobuf_c_message_pack(&done->base, answer->packed);
+    answer->packed = malloc(answer->bytes);
+    if (answer->packed)
+        protobuf_c_message_pack(&done->base, answer->packed);
 }
 
 static void order_answer(struct ps_orders *orders, struct order *order)
@@ -170,6 +171,31 @@ static void turn(struct ps_orders *orders)
     orders->is_turning = false;
 }
 
+/* Not kept: asked again, it may be taken. */
+static void refuse(struct ps_orders *orders, uint64_t number, const struct err *why)
+{
+    Steadfast__V1__OrderDone done = STEADFAST__V1__ORDER_DONE__INIT;
+    done.order = number;
+    done.code = (char *)err_name(why->code);
+    done.text = (char *)why->text;
+    orders->env.on_done(&done, orders->env.arg);
+}
+
+static Steadfast__V1__ServerOrder *copy_of(const Steadfast__V1__ServerOrder *message,
+                                           struct err *err)
+{
+    size_t bytes = protobuf_c_message_get_packed_size(&message->base);
+    AUTO_MEM uint8_t *packed = malloc(bytes + 1);
+    Steadfast__V1__ServerOrder *copy = NULL;
+    if (packed) {
+        protobuf_c_message_pack(&message->base, packed);
+        copy = steadfast__v1__server_order__unpack(NULL, bytes, packed);
+    }
+    if (!copy)
+        err_set(err, ERR_NO_MEMORY, "no memory for an order of %zu bytes", bytes);
+    return copy;
+}
+
 void ps_orders_execute(struct ps_orders *orders, uint64_t start,
                        const Steadfast__V1__ServerOrder *message)
 {
@@ -179,7 +205,8 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
             continue;
         Steadfast__V1__OrderDone *done =
             steadfast__v1__order_done__unpack(NULL, answer->bytes, answer->packed);
-        ASSERT(done);
+        if (!done)
+            return; /* no memory for it now; it is asked for again */
         orders->env.on_done(done, orders->env.arg);
         steadfast__v1__order_done__free_unpacked(done, NULL);
         return;
@@ -187,22 +214,18 @@ void ps_orders_execute(struct ps_orders *orders, uint64_t start,
     for (const struct order *order = orders->orders; order; order = order->next)
         if (order->start == start && order->number == message->order)
             return; /* its answer is on the way */
-    if (orders->order_count >= LIMIT_ORDERS_WAITING) {
-        struct err err;
+    struct err err = {0};
+    Steadfast__V1__ServerOrder *copy = NULL;
+    if (orders->order_count >= LIMIT_ORDERS_WAITING)
         err_set(&err, ERR_FULL, "%zu orders wait, the most there can be", orders->order_count);
-        Steadfast__V1__OrderDone done = STEADFAST__V1__ORDER_DONE__INIT;
-        done.order = message->order;
-        done.code = (char *)err_name(err.code);
-        done.text = err.text;
-        orders->env.on_done(&done, orders->env.arg);
+    else
+        copy = copy_of(message, &err);
+    if (!copy) {
+        refuse(orders, message->order, &err);
         return;
     }
-    size_t bytes = protobuf_c_message_get_packed_size(&message->base);
-    AUTO_MEM uint8_t *packed = base_alloc(bytes);
-    protobuf_c_message_pack(&message->base, packed);
     struct order *order = base_alloc(sizeof(*order));
-    order->message = steadfast__v1__server_order__unpack(NULL, bytes, packed);
-    ASSERT(order->message);
+    order->message = copy;
     order->start = start;
     order->number = message->order;
     order->job = job_of(message);

@@ -8,9 +8,9 @@
  * An update is exactly once: a push of a fenced session or another generation is refused
  * (ERR_STALE, counted as fenced); a step below the watermark or marked in every group is "done
  * before" (counted); else it is applied to the groups that lack it and marked, in one move. When no
- * buffer for the next values can be had the shard waits until a reader lets one go, and says so
- * every few seconds; a fence, a drop or a newer generation ends that wait, and slots are not
- * touched before it is over.
+ * buffer for the next values can be had the shard waits until a reader lets one go, or the system
+ * has memory again, and says so every few seconds; a fence, a drop or a newer generation ends that
+ * wait, and slots are not touched before it is over.
  *
  * A gradient that is NaN or infinite is applied as it is, as tf.keras does, and said aloud with the
  * variable: refusing it on one shard but not on another would tear a step apart, and an answer that

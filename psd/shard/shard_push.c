@@ -94,7 +94,8 @@ struct applying { /* a push that the rule works on */
     uint64_t begun_ns; /* when the rule got its buffer */
 };
 
-/* A buffer for the next values, waiting while readers hold them all. */
+/* A buffer for the next values, waiting while readers hold them all, or while the system has no
+ * memory for one more. */
 static enum err_code wait_for_buffer(struct applying *applying, struct buf **ret_next,
                                      struct err *err)
 {
@@ -104,15 +105,15 @@ static enum err_code wait_for_buffer(struct applying *applying, struct buf **ret
     uint64_t log_at = start + WAIT_LOG_NS;
     for (;;) {
         enum err_code code = bufpool_get(pool, ret_next, err);
-        if (code != ERR_FULL)
+        if (code != ERR_FULL && code != ERR_NO_MEMORY)
             return code;
         uint64_t now = clock_now_ns();
         if (now >= log_at) {
             log_warn("update.waits",
-                     "job=%s shard=%u step=%" PRIu64 " s=%.1f held=%zu pins=%zu for=readers",
+                     "job=%s shard=%u step=%" PRIu64 " s=%.1f held=%zu pins=%zu for=%s",
                      applying->job->name, shard->index, applying->push->step,
-                     (double)(now - start) / 1e9, bufpool_out_count(pool),
-                     applying->job->pin_count);
+                     (double)(now - start) / 1e9, bufpool_out_count(pool), applying->job->pin_count,
+                     code == ERR_FULL ? "readers" : "memory");
             log_at = now + WAIT_LOG_NS;
         }
         bufpool_wait(pool, now + WAIT_PIECE_NS);

@@ -132,6 +132,7 @@ static void on_wait_log(void *arg)
     log_info("coordinator.wait", "waiting for %s at %s s=%.1f err=\"%s\"", ps->coordinator_name,
              ps->coordinator, (double)(clock_now_ns() - member->waiting_since_ns) / 1e9,
              member->last_err.text);
+    rpc_channel_log_why(member->channel, "coordinator.unreachable", ps->coordinator_name);
     notify_status("waiting for %s at %s", ps->coordinator_name, ps->coordinator);
 }
 

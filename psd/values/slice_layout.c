@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/ckpt/ckpt_manifest.h"
+#include "psd/values/mem.h"
 
 /* A shard's payload in bytes must fit in a size_t with room for sums of several. */
 #define ELEMS_MAX (UINT64_C(1) << 48)
@@ -16,8 +17,7 @@ void slice_layout_free(struct slice_layout *layout)
 {
     if (!layout)
         return;
-    for (size_t i = 0; i < layout->count; i++)
-        free(layout->slices[i].name);
+    free(layout->names);
     free(layout->slices);
     free(layout);
 }
@@ -90,7 +90,19 @@ enum err_code slice_layout_new(const Steadfast__V1__Plan *plan, uint32_t server,
     if (server >= plan->n_servers)
         return err_set(err, ERR_INVALID, "server %u, the plan has %zu", server, plan->n_servers);
     AUTO(slice_layout) layout = base_alloc(sizeof(*layout));
-    layout->slices = base_alloc((plan->n_slices + 1) * sizeof(*layout->slices));
+    size_t count = 0, name_bytes = 0;
+    for (size_t i = 0; i < plan->n_slices; i++) {
+        const Steadfast__V1__Slice *from = plan->slices[i];
+        if (from->server != server || from->shard != shard)
+            continue;
+        count++;
+        name_bytes += strlen(from->name) + 1;
+    }
+    layout->slices = mem_table(count, sizeof(*layout->slices), "slices", err);
+    layout->names = layout->slices ? mem_table(name_bytes, 1, "letters of names", err) : NULL;
+    if (!layout->names)
+        return ERR_NO_MEMORY;
+    char *name = layout->names;
     for (size_t i = 0; i < plan->n_slices; i++) {
         const Steadfast__V1__Slice *from = plan->slices[i];
         struct slice slice;
@@ -99,7 +111,8 @@ enum err_code slice_layout_new(const Steadfast__V1__Plan *plan, uint32_t server,
             return code;
         if (from->server != server || from->shard != shard)
             continue;
-        slice.name = base_strdup(from->name);
+        slice.name = name;
+        name = stpcpy(name, from->name) + 1;
         layout->slices[layout->count++] = slice;
     }
     qsort(layout->slices, layout->count, sizeof(*layout->slices), by_index);

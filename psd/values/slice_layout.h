@@ -5,7 +5,7 @@
  * push, values, gradients and optimizer slots all have this layout.
  *
  * Owns    names and arrays. Thread: immutable once built.
- * Errors  ERR_INVALID names the slice and the field of the plan.
+ * Errors  ERR_INVALID names the slice and the field of the plan. ERR_NO_MEMORY: the tables.
  */
 #ifndef PSD_VALUES_SLICE_LAYOUT_H
 #define PSD_VALUES_SLICE_LAYOUT_H
@@ -18,7 +18,7 @@
 struct slice {
     uint32_t index; /* in the job */
     uint32_t var;
-    char *name; /* of the whole variable */
+    char *name; /* of the whole variable; in the layout's block */
     uint32_t rank;
     uint64_t shape[LIMIT_RANK];
     uint64_t row_offset;
@@ -35,6 +35,7 @@ struct slice_layout {
     struct slice *slices; /* by rising index */
     size_t count;
     uint64_t elem_count;
+    char *names; /* all of them, each with its zero byte */
 };
 
 /* The slices of (server, shard); checks the whole plan, shard numbers of this server against

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "psd/values/mem.h"
+
 enum err_code snapshot_take(const struct values *values, struct snapshot **ret_snapshot,
                             struct err *err)
 {
@@ -19,14 +21,24 @@ enum err_code snapshot_take(const struct values *values, struct snapshot **ret_s
         memcpy(snapshot->slots[i]->data, values->slots[i]->data, values->slots[i]->bytes);
         snapshot->slot_names[i] = values->optim->slot_names[i];
     }
-    snapshot->pieces = base_alloc((values->segment_count + 1) * sizeof(*snapshot->pieces));
+    size_t name_bytes = 0;
+    for (size_t i = 0; i < values->segment_count; i++)
+        name_bytes += strlen(values->layout->slices[values->segments[i].slice].name) + 1;
+    snapshot->pieces = mem_table(values->segment_count, sizeof(*snapshot->pieces), "pieces", err);
+    snapshot->names = snapshot->pieces ? mem_table(name_bytes, 1, "letters of names", err) : NULL;
+    snapshot->groups = snapshot->names ? mem_table(values->group_count, sizeof(*snapshot->groups),
+                                                   "histories", err)
+                                       : NULL;
+    if (!snapshot->groups)
+        return ERR_NO_MEMORY;
+    char *name = snapshot->names;
     snapshot->piece_count = values->segment_count;
     for (size_t i = 0; i < values->segment_count; i++) {
         const struct values_segment *segment = &values->segments[i];
         const struct slice *slice = &values->layout->slices[segment->slice];
         struct snapshot_piece *piece = &snapshot->pieces[i];
         *piece = (struct snapshot_piece){.slice = slice->index,
-                                         .name = base_strdup(slice->name),
+                                         .name = name,
                                          .rank = slice->rank,
                                          .row_offset = segment->row_offset,
                                          .rows = segment->rows,
@@ -35,8 +47,8 @@ enum err_code snapshot_take(const struct values *values, struct snapshot **ret_s
                                          .elem_count = segment->elem_count,
                                          .group = segment->group};
         memcpy(piece->shape, slice->shape, sizeof(piece->shape));
+        name = stpcpy(name, slice->name) + 1;
     }
-    snapshot->groups = base_alloc(values->group_count * sizeof(*snapshot->groups));
     snapshot->group_count = values->group_count;
     for (size_t i = 0; i < values->group_count; i++) {
         snapshot->groups[i].applied = values->groups[i].applied;
@@ -54,8 +66,7 @@ void snapshot_free(struct snapshot *snapshot)
     buf_unref(snapshot->values);
     for (size_t i = 0; i < OPTIM_SLOTS_MAX; i++)
         buf_unref(snapshot->slots[i]);
-    for (size_t i = 0; i < snapshot->piece_count; i++)
-        free(snapshot->pieces[i].name);
+    free(snapshot->names);
     free(snapshot->pieces);
     for (size_t i = 0; i < snapshot->group_count; i++)
         ranges_done(&snapshot->groups[i].marks);

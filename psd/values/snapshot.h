@@ -7,6 +7,7 @@
  * Owns    its buffers and tables; nothing in it points into the shard.
  * Thread  snapshot_take on the shard's; then whoever holds it.
  * Errors  ERR_FULL: an earlier snapshot of this job still holds the memory for the slots.
+ *         ERR_NO_MEMORY: the tables.
  */
 #ifndef PSD_VALUES_SNAPSHOT_H
 #define PSD_VALUES_SNAPSHOT_H
@@ -15,7 +16,7 @@
 
 struct snapshot_piece { /* one tensor a kind */
     uint32_t slice;     /* index in the job */
-    char *name;         /* of the variable */
+    char *name;         /* of the variable; in the snapshot's block */
     uint32_t rank;
     uint64_t shape[LIMIT_RANK]; /* of the whole variable */
     uint64_t row_offset;
@@ -34,6 +35,7 @@ struct snapshot {
     struct buf *slots[OPTIM_SLOTS_MAX];
     struct snapshot_piece *pieces; /* in the order of the payload */
     size_t piece_count;
+    char *names; /* all of them, each with its zero byte */
     struct values_group *groups;
     size_t group_count;
 };

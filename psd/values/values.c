@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "psd/optim/lr.h"
+#include "psd/values/mem.h"
 #include "psd/values/var_init.h"
 
 /* Touches the buffers that the first update and the first snapshot will want, here and not while
@@ -42,6 +43,9 @@ enum err_code values_new(struct budget *budget, const char *what, struct slice_l
         code = warm(values, err);
     if (code != ERR_OK)
         return code;
+    values->segments = mem_table(take_layout->count, sizeof(*values->segments), "slices", err);
+    if (!values->segments)
+        return ERR_NO_MEMORY;
 
     values->version = 1;
     values->layout = take_layout;
@@ -49,7 +53,6 @@ enum err_code values_new(struct budget *budget, const char *what, struct slice_l
     values->groups = base_alloc(sizeof(*values->groups));
     values->group_count = 1;
     ranges_init(&values->groups[0].marks);
-    values->segments = base_alloc((take_layout->count + 1) * sizeof(*values->segments));
     values->segment_count = take_layout->count;
     for (size_t i = 0; i < take_layout->count; i++) {
         const struct slice *slice = &take_layout->slices[i];

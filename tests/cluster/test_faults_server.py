@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameter servers killed, frozen, or replaced by another number of them."""
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -108,6 +109,58 @@ def a_whole_cluster_switched_off_and_on_goes_on_from_the_newest_checkpoint():
         c.up()
         s = assert_exact(c.wait_end(job), total=3000, shards=2)
         assert s["generation"] >= 2 and any("restored from" in n for n in s["notices"]), brief(s)
+
+
+class NoDescriptors:
+    """From `with` on the process can open nothing more; what it has open it keeps."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+    def __enter__(self):
+        taken = {int(fd) for fd in os.listdir(f"/proc/{self.pid}/fd")}
+        free = next(fd for fd in range(len(taken) + 1) if fd not in taken)
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (free, self.limits[1]))
+        return self
+
+    def __exit__(self, *_):
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.limits)
+
+
+@test(limit_s=60)
+def a_checkpoint_for_which_there_are_no_descriptors_is_named_and_comes_when_there_are():
+    with Cluster(ps=2, workers=2, worker_args=SLOW) as c:
+        job = c.submit(synthetic("mlp", steps=3000, checkpoint={"directory": c.path("ckpt"), "every_steps": 100}))
+        c.wait_status(job, lambda s: s["checkpoints"], 20, "a checkpoint")
+        with NoDescriptors(c.pid("psd-1")):
+            s = c.wait_status(job, lambda s: any("Too many open files" in n for n in s["notices"]), 20,
+                              "a checkpoint fails aloud")
+            said = next(n for n in s["notices"] if "Too many open files" in n)
+            assert c.path("ckpt") in said and "server1-shard0" in said, said
+            acked = s["steps"]["acknowledged"]
+            s = c.wait_acked(job, acked + 200)
+            assert s["state"] == "running", brief(s)
+            count = len(s["checkpoints"])
+        c.wait_status(job, lambda s: len(s["checkpoints"]) > count or s["checkpoints"][-1]["step"] > acked, 20,
+                      "a checkpoint after it")
+        assert_exact(c.wait_end(job), total=3000, shards=2)
+
+
+@test(limit_s=90)
+def a_restore_for_which_there_are_no_descriptors_is_named_and_comes_when_there_are():
+    with Cluster(ps=2, workers=2, worker_args=SLOW, coordinator_args=lease_args()) as c:
+        job = c.submit(synthetic("mlp", steps=2000, checkpoint={"directory": c.path("ckpt"), "every_steps": 100}))
+        c.wait_status(job, lambda s: s["checkpoints"], 20, "a checkpoint")
+        c.kill("psd-0")
+        wait_paused(c, job, "ps:0")
+        with NoDescriptors(c.pid("psd-1")):
+            c.start_daemon("psd-0")
+            s = c.wait_status(job, lambda s: "Too many open files" in s["reason"], 20, "the reason is said")
+            assert s["state"] not in ("failed", "succeeded"), brief(s)
+            assert "ps:1" in s["reason"] and c.path("ckpt") in s["reason"], s["reason"]
+        s = assert_exact(c.wait_end(job), total=2000, shards=2)
+        assert s["generation"] == 2, brief(s)
 
 
 @test(limit_s=120)

@@ -49,6 +49,40 @@ def a_worker_killed_before_during_and_after_its_push_twenty_times_leaves_exact_c
         return f"{s['steps']['reissued']} re-issued, {s['duplicates_refused']} duplicates refused"
 
 
+@test(limit_s=90)
+def a_step_that_kills_every_worker_after_its_push_is_acknowledged_and_not_abandoned():
+    step = 40
+    kills = hook("after_push", step)
+    with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000", coordinator_args=lease_args(),
+                 start=False) as c:
+        c.up(env=kills)
+        job = c.submit(synthetic("mlp", steps=600))
+        deaths = 0
+        names = ("workerd-0", "workerd-1")
+        for name in names:
+            c.daemon(name).may_die = True
+
+        def look():
+            """Ended, or somebody died of the step again."""
+            s = c.status(job)
+            dead = [name for name in names if c.daemon(name).has_ended()]
+            return (s, dead) if dead or s["state"] in ENDED else None
+
+        while True:
+            s, dead = wait_until(look, 30, lambda: f"a worker dies or the job ends: {brief(c.status(job))}")
+            if s["state"] in ENDED:
+                break
+            for name in dead:
+                deaths += 1
+                assert deaths < 25, f"the step goes on and on: {brief(s)}"
+                c.wait_dead(name)
+                c.start_daemon(name, env=kills)
+                c.daemon(name).may_die = True
+        assert deaths >= 5, f"it was found after {deaths} deaths, want 5 attempts at least"
+        s = assert_exact(s, total=600, abandoned=0, shards=2)
+        return f"{deaths} workers died of it"
+
+
 @test(limit_s=60)
 def workers_killed_at_any_moment_come_back_at_new_addresses():
     with Cluster(ps=2, workers=2, worker_args="--fake-script=step_us=1000", coordinator_args=lease_args()) as c:

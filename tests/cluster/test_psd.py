@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import (  # noqa: E402  pylint: disable=wrong-import-position
-    BIN, SCALE, Cluster, assert_exact, main, synthetic, test, wait_until)
+    BIN, BUILD, SCALE, Cluster, Skip, assert_exact, main, synthetic, test, wait_until)
 
 NOBODY = "127.0.0.1:1"  # a port that refuses connections
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -179,6 +180,49 @@ def servers_that_are_killed_come_back_from_the_checkpoint_with_exact_counts():
         restored = [n for n in s["notices"] if "restored from" in n]
         assert len(restored) == 2, s["notices"]
         return "; ".join(n.split(": ")[-1] for n in restored)
+
+
+def address_space(pid):
+    with open(f"/proc/{pid}/statm", encoding="utf-8") as f:
+        return int(f.read().split()[0]) * resource.getpagesize()
+
+
+@test(limit_s=90)
+def a_job_for_which_the_system_has_no_memory_fails_by_its_sizes_and_the_others_go_on():
+    if os.path.basename(BUILD) != "release":
+        raise Skip("the sanitizers want address space of their own")
+    with Cluster(ps=1, workers=1, worker_args="--fake-script=step_us=2000") as c:
+        pid = c.pid("psd-0")
+        small = c.submit(synthetic("mlp", name="small", steps=3000))
+        c.wait_acked(small, 100)
+        large = synthetic("mlp", name="large", steps=5)
+        large["model"]["hidden"] = [2048, 2048]  # 16 MiB of values, and momentum
+        before = address_space(pid)
+        limits = resource.prlimit(pid, resource.RLIMIT_AS)
+        resource.prlimit(pid, resource.RLIMIT_AS, (before + (40 << 20), limits[1]))
+        s = c.wait_end(c.submit(large), 20)
+        assert s["state"] == "failed", s
+        assert re.search(r"NO_MEMORY: job large shard 0: map [0-9]{8,} bytes: ", s["reason"]), s["reason"]
+        wait_until(lambda: address_space(pid) < before + (16 << 20), 5, "what it had of it is given back")
+        acked = c.status(small)["steps"]["acknowledged"]
+        s = c.wait_acked(small, acked + 100)
+        assert s["state"] == "running", s
+        resource.prlimit(pid, resource.RLIMIT_AS, limits)
+        assert_exact(c.wait_end(c.submit(large), 30), total=5, shards=1)
+        assert_exact(c.wait_end(small), total=3000, shards=1)
+
+
+@test(limit_s=60)
+def a_job_beyond_the_budget_fails_by_its_sizes_and_the_others_go_on():
+    with Cluster(ps=1, workers=1, ps_args="--memory=64M", worker_args="--fake-script=step_us=2000") as c:
+        small = c.submit(synthetic("mlp", name="small", steps=600))
+        c.wait_acked(small, 50)
+        large = synthetic("mlp", name="large", steps=5)
+        large["model"]["hidden"] = [4096, 4096]
+        s = c.wait_end(c.submit(large), 20)
+        assert s["state"] == "failed" and str(64 << 20) in s["reason"], s
+        assert "large" in s["reason"] and re.search(r"[0-9]{9,} bytes", s["reason"]), s["reason"]
+        assert_exact(c.wait_end(small), total=600, shards=1)
 
 
 if __name__ == "__main__":

@@ -32,12 +32,15 @@ enum sim_bug {
     SIM_BUG_COUNT
 };
 
+enum { SIM_KILLS_WANTED = 150 };
+
 enum sim_profile {
     SIM_CALM,     /* no faults: nothing may be abandoned or redone */
     SIM_WORKERS,  /* workers crash, freeze, leave; connections break */
     SIM_SERVERS,  /* servers crash and freeze; checkpoints */
     SIM_RESTARTS, /* the coordinator crashes; the ledger is slow or stuck */
     SIM_STORM,    /* everything at once */
+    SIM_KILLS,    /* SIM_KILLS_WANTED kills of the workers of one job, and nothing else */
     SIM_PROFILE_COUNT
 };
 
@@ -56,6 +59,8 @@ struct sim_result {
     uint64_t acked;      /* steps, over all jobs */
     uint64_t restarts;   /* of the coordinator */
     uint64_t losses;     /* crashes of workers and servers */
+    uint64_t kills;      /* of workers, from outside, while their job ran */
+    uint64_t abandoned;  /* steps, over all jobs */
     uint64_t duplicates; /* pushes answered "done before" */
     uint64_t restores;   /* of a job from a checkpoint */
     uint64_t succeeded;  /* jobs */

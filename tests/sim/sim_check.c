@@ -173,6 +173,37 @@ static bool is_whole(struct sim *sim, const struct sim_rows *rows)
     return there == rows->job->slice_count;
 }
 
+/* Every slice of the job's generation is on a server that is up and has the step. */
+static bool is_applied_everywhere(struct sim *sim, const struct sim_rows *rows, uint64_t step)
+{
+    uint32_t applied = 0;
+    for (uint32_t i = 0; i < sim->server_count; i++) {
+        struct sim_server *server = &sim->servers[i];
+        struct sim_hold *hold = server->m.is_up ? sim_hold_of(server, rows->number) : NULL;
+        if (!hold || hold->generation != rows->job->generation || hold->job != rows->job)
+            continue;
+        for (uint32_t s = 0; s < rows->job->slice_count; s++)
+            applied += hold->has[s] && hold->slices[s].count[step];
+    }
+    return rows->job->slice_count && applied == rows->job->slice_count;
+}
+
+/* A step that every shard has is done, whatever became of its workers; and one that only died with
+ * workers that others killed is innocent. (A restored job names what its checkpoint had given up.) */
+static void check_abandoned(struct sim *sim, const struct sim_rows *rows,
+                            const struct core_record *record)
+{
+    const struct sim_job *job = rows->job;
+    sim->result.abandoned++;
+    if (record->number && is_applied_everywhere(sim, rows, record->first))
+        sim_fail(sim, "step %llu of job %llu is abandoned and every shard has applied it",
+                 LL(record->first), LL(record->job));
+    if (sim->options.profile == SIM_KILLS &&
+        (record->first != job->poison_step || job->poison_pushes > 0))
+        sim_fail(sim, "step %llu of job %llu is abandoned after %llu kills from outside",
+                 LL(record->first), LL(record->job), LL(sim->result.kills));
+}
+
 void sim_check_record(struct sim *sim, const struct core_record *record)
 {
     struct sim_rows *rows = sim_rows_of(&sim->ledger.emitted, record->job);
@@ -195,6 +226,8 @@ void sim_check_record(struct sim *sim, const struct core_record *record)
     if (record->kind == CORE_REC_ABANDONED && sim->options.profile == SIM_CALM)
         sim_fail(sim, "step %llu of job %llu is abandoned in calm weather", LL(record->first),
                  LL(record->job));
+    if (record->kind == CORE_REC_ABANDONED)
+        check_abandoned(sim, rows, record);
     if (record->kind == CORE_REC_ABANDONED && rows->acked[record->first])
         sim_fail(sim, "step %llu of job %llu is abandoned and was acknowledged", LL(record->first),
                  LL(record->job));
@@ -365,6 +398,10 @@ static void check_job_end(struct sim *sim, const struct sim_rows *rows)
                      LL(view.acknowledged), LL(view.abandoned));
     if (rows->job->slice_count && view.shard_count == 0)
         sim_fail(sim, "job %llu succeeded and no shard says what it applied", LL(rows->number));
+    bool has_poison = rows->job->poison_step != UINT64_MAX && rows->job->poison_pushes == 0;
+    if (sim->options.profile == SIM_KILLS && view.abandoned != has_poison)
+        sim_fail(sim, "job %llu gave %llu steps up, want %d", LL(rows->number), LL(view.abandoned),
+                 has_poison);
     check_evals(sim, rows->job, &view);
 }
 

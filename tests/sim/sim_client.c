@@ -30,10 +30,15 @@ static void draw_steps(struct sim *sim, struct sim_job *job)
     job->fail_step = UINT64_MAX;
     job->max_attempts = (uint32_t)sim_between(sim, 3, 5);
     job->on_error = STEP_ERROR_RETRY;
+    if (!is_troubled && sim->options.profile != SIM_KILLS)
+        return;
+    if (sim_chance(sim, is_troubled ? 150 : 500)) {
+        static const uint32_t pushes[] = {0, 0, 1, UINT32_MAX};
+        job->poison_step = sim_below(sim, job->steps_total);
+        job->poison_pushes = pushes[sim_below(sim, ARRAY_SIZE(pushes))];
+    }
     if (!is_troubled)
         return;
-    if (sim_chance(sim, 150))
-        job->poison_step = sim_below(sim, job->steps_total);
     if (sim_chance(sim, 250)) {
         job->fail_step = sim_below(sim, job->steps_total);
         job->fail_times =
@@ -61,23 +66,27 @@ static void draw_training(struct sim *sim, struct sim_job *job)
     static const char *const policies[] = {"abort", "retry", "skip"};
     uint32_t batch = (uint32_t)sim_between(sim, 1, 8);
     bool is_long = sim_chance(sim, 10); /* long enough for marks to be pruned on the way */
-    uint64_t batches = is_long ? sim_between(sim, 400, 1500) : sim_between(sim, 1, 40);
+    bool is_killed = sim->options.profile == SIM_KILLS;
+    uint64_t batches = is_long     ? sim_between(sim, 400, 1500)
+                       : is_killed ? sim_between(sim, 150, 300)
+                                   : sim_between(sim, 1, 40);
     job->records = batches * batch - sim_below(sim, batch);
     uint64_t shuffle = sim_chance(sim, 300) ? 0 : sim_between(sim, 1, job->records + 8);
-    job->epochs = (uint32_t)sim_between(sim, 1, 4);
+    job->epochs = is_killed ? 4 : (uint32_t)sim_between(sim, 1, 4);
     struct data_order order;
     uint64_t seed = sim_below(sim, 1000);
     data_order_init(&order, seed, job->records, batch, shuffle);
     job->steps_per_epoch = order.steps_per_epoch;
     job->steps_total = order.steps_per_epoch * job->epochs;
-    uint64_t max_steps = sim_chance(sim, 200) ? sim_between(sim, 1, job->steps_total) : 0;
+    uint64_t max_steps =
+        sim_chance(sim, is_killed ? 0 : 200) ? sim_between(sim, 1, job->steps_total) : 0;
     if (max_steps)
         job->steps_total = max_steps;
     job->slice_count = (uint32_t)sim_between(sim, 1, SIM_SLICES_MAX);
     draw_steps(sim, job);
 
     const char *eval = "";
-    if (sim_chance(sim, 500)) {
+    if (sim_chance(sim, is_killed ? 0 : 500)) {
         job->eval_batch = (uint32_t)sim_between(sim, 1, 8);
         job->eval_records = sim_between(sim, 1, 30);
         eval = sim_text(", \"eval_dataset\": {\"source\": \"synthetic\", \"records\": %llu, "
@@ -117,13 +126,15 @@ static void draw_resume(struct sim_job *job, const struct sim_job *first)
 
 void sim_jobs_draw(struct sim *sim)
 {
-    sim->job_count = (uint32_t)(sim_chance(sim, 600) ? 1 : sim_between(sim, 2, 3));
+    bool is_killed = sim->options.profile == SIM_KILLS;
+    sim->job_count =
+        (uint32_t)(sim_chance(sim, is_killed ? 1000 : 600) ? 1 : sim_between(sim, 2, 3));
     for (uint32_t i = 0; i < sim->job_count; i++) {
         struct sim_job *job = &sim->jobs[i];
         job->name = sim_text("job-%u", i);
         if (i && sim->jobs[i - 1].ckpt_dir && sim_chance(sim, 600))
             draw_resume(job, &sim->jobs[i - 1]);
-        else if (sim_chance(sim, 150))
+        else if (sim_chance(sim, is_killed ? 0 : 150))
             draw_noop(sim, job);
         else
             draw_training(sim, job);
@@ -261,6 +272,9 @@ void sim_faults_draw(struct sim *sim)
     case SIM_RESTARTS:
         rates->faults = coord_faults;
         break;
+    case SIM_KILLS:
+        rates->faults = 1u << FAULT_WORKER_CRASH;
+        break;
     case SIM_STORM:
     case SIM_PROFILE_COUNT:
         rates->faults = worker_faults | server_faults | coord_faults | 1u << FAULT_CANCEL;
@@ -271,7 +285,13 @@ void sim_faults_draw(struct sim *sim)
     rates->faults = kept ? kept : rates->faults;
     rates->fault_ns = sim_between(sim, 20, 400) * NS_PER_MS;
     sim->heal_ns = sim_between(sim, 300, 4000) * NS_PER_MS;
-    if (sim->options.profile == SIM_CALM)
+    if (sim->options.profile == SIM_KILLS) {
+        /* A worker lives longer than it takes to come; the job lasts about as long as the kills. */
+        rates->fault_ns = sim_between(sim, 60, 400) * NS_PER_MS / sim->worker_count;
+        sim->jobs[0].compute_ns = SIM_KILLS_WANTED * rates->fault_ns * sim->worker_count * 3 / 2 /
+                                  sim->jobs[0].steps_total;
+    }
+    if (sim->options.profile == SIM_CALM || sim->options.profile == SIM_KILLS)
         return;
     rates->push_lost = sim_chance(sim, 500) ? (uint32_t)sim_below(sim, 100) : 0;
     rates->answer_lost = sim_chance(sim, 500) ? (uint32_t)sim_below(sim, 100) : 0;
@@ -339,6 +359,32 @@ static void befall(struct sim *sim, enum fault fault)
     }
 }
 
+/* From here on nothing bad begins any more, except what the jobs bring with them. */
+static void heal(struct sim *sim, const struct sim_event *event)
+{
+    (void)event;
+    sim_trace(sim, "the faults end");
+    sim->is_healed = true;
+    sim->heal_ns = sim->now_ns;
+    sim->ledger.stuck_until_ns = 0;
+}
+
+/* Whatever a worker of the job is doing, until enough of them were killed. */
+static void next_kill(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_worker *worker = &sim->workers[sim_below(sim, sim->worker_count)];
+    if (has_ended(sim, &sim->jobs[0]) || sim->result.kills == SIM_KILLS_WANTED) {
+        heal(sim, event);
+        return;
+    }
+    if (worker->m.is_up && rows_named(&sim->ledger.emitted, &sim->jobs[0])) {
+        sim->result.kills++;
+        sim->result.losses++;
+        sim_member_crash(sim, &worker->m);
+    }
+    sim_again(sim, event, sim->now_ns + sim_below(sim, 2 * sim->rates.fault_ns) + 1);
+}
+
 static void next_fault(struct sim *sim, const struct sim_event *event)
 {
     if (sim->is_healed)
@@ -351,19 +397,13 @@ static void next_fault(struct sim *sim, const struct sim_event *event)
     sim_again(sim, event, sim->now_ns + sim_below(sim, 2 * sim->rates.fault_ns) + 1);
 }
 
-/* From here on nothing bad begins any more, except what the jobs bring with them. */
-static void heal(struct sim *sim, const struct sim_event *event)
-{
-    (void)event;
-    sim_trace(sim, "the faults end");
-    sim->is_healed = true;
-    sim->ledger.stuck_until_ns = 0;
-}
-
 void sim_faults_begin(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->job_count; i++)
         sim_at(sim, sim_between(sim, 0, 600) * NS_PER_MS, submit, &sim->jobs[i], NULL, 0, 0);
-    sim_at(sim, sim_below(sim, 2 * sim->rates.fault_ns), next_fault, NULL, NULL, 0, 0);
-    sim_at(sim, sim->heal_ns, heal, NULL, NULL, 0, 0);
+    bool is_killed = sim->options.profile == SIM_KILLS;
+    sim_at(sim, sim_below(sim, 2 * sim->rates.fault_ns), is_killed ? next_kill : next_fault, NULL,
+           NULL, 0, 0);
+    if (!is_killed)
+        sim_at(sim, sim->heal_ns, heal, NULL, NULL, 0, 0);
 }

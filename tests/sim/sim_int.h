@@ -64,8 +64,9 @@ struct sim_job {
     uint32_t max_attempts;
     int on_error; /* enum step_error_policy */
     bool is_resume;
-    uint64_t poison_step; /* kills whoever runs it; UINT64_MAX: none */
-    uint64_t fail_step;   /* fails fail_times times; UINT64_MAX: none */
+    uint64_t poison_step;   /* kills whoever runs it; UINT64_MAX: none */
+    uint32_t poison_pushes; /* so many shards answered before it kills; UINT32_MAX: all */
+    uint64_t fail_step;     /* fails fail_times times; UINT64_MAX: none */
     uint32_t fail_times;
     uint32_t failed_times;
     uint64_t compute_ns;
@@ -190,6 +191,7 @@ struct sim_attempt {
     uint64_t got_ns;
     struct sim_plan *plan;
     uint32_t slots_left; /* bit set */
+    uint32_t answers;
     uint32_t tries[SIM_SLOTS_MAX];
     bool is_duplicate;
 };

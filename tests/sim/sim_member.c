@@ -149,7 +149,10 @@ void sim_member_crash(struct sim *sim, struct sim_member *member)
         sim_conn_break(sim, member->conn);
     member->conn = NULL;
     forget(member);
-    uint64_t away_ms = sim_chance(sim, 300) ? sim_between(sim, 1, 50) : sim_between(sim, 50, 1500);
+    bool is_soon = sim->options.profile == SIM_KILLS;
+    uint64_t away_ms = is_soon                ? sim_between(sim, 1, 20)
+                       : sim_chance(sim, 300) ? sim_between(sim, 1, 50)
+                                              : sim_between(sim, 50, 1500);
     sim_at(sim, sim->now_ns + away_ms * NS_PER_MS, come_back, member, NULL, member->life, 0);
 }
 

@@ -199,6 +199,23 @@ static void send_push(struct sim *sim, struct sim_attempt *attempt, uint32_t slo
     sim_at(sim, sim->now_ns + ANSWER_NS, push_over, push, NULL, 0, 0);
 }
 
+/* Its step kills here: so many shards have answered. */
+static bool is_poisoned(const struct sim_attempt *attempt)
+{
+    const struct sim_job *job = attempt->plan->job;
+    const struct core_step_ref *ref = &attempt->ticket.ref;
+    return ref->kind == CORE_TRAIN && ref->step == job->poison_step &&
+           attempt->answers == MIN(job->poison_pushes, attempt->plan->slot_count);
+}
+
+static void die_of(struct sim *sim, struct sim_attempt *attempt)
+{
+    sim_trace(sim, "%s dies of step %llu", attempt->worker->m.name,
+              (unsigned long long)attempt->ticket.ref.step);
+    sim->result.losses++;
+    sim_member_crash(sim, &attempt->worker->m);
+}
+
 void sim_worker_push_answer(struct sim *sim, struct sim_attempt *attempt, uint32_t slot,
                             uint32_t try, enum err_code code, bool is_duplicate)
 {
@@ -212,6 +229,11 @@ void sim_worker_push_answer(struct sim *sim, struct sim_attempt *attempt, uint32
         return; /* not ready: tried again when the answer is overdue */
     attempt->is_duplicate = attempt->is_duplicate || is_duplicate;
     attempt->slots_left &= ~(1u << slot);
+    attempt->answers++;
+    if (is_poisoned(attempt)) {
+        die_of(sim, attempt);
+        return;
+    }
     if (sim->options.bug == SIM_BUG_WORKER_REPORTS_EARLY && sim_chance(sim, 100))
         attempt->slots_left = 0;
     if (attempt->slots_left == 0)
@@ -232,11 +254,8 @@ static void computed(struct sim *sim, const struct sim_event *event)
         else
             report(sim, attempt, CORE_RETURNED, ERR_UNAVAILABLE,
                    "the pinned version cannot be read now");
-    } else if (ticket->ref.step == job->poison_step) {
-        sim_trace(sim, "%s dies of step %llu", worker->m.name,
-                  (unsigned long long)ticket->ref.step);
-        sim->result.losses++;
-        sim_member_crash(sim, &worker->m);
+    } else if (is_poisoned(attempt)) {
+        die_of(sim, attempt);
     } else if (ticket->ref.step == job->fail_step && job->failed_times < job->fail_times) {
         job->failed_times++;
         report(sim, attempt, CORE_FAILED, ERR_IO, "the record cannot be read");

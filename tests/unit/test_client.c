@@ -3,7 +3,9 @@
 #include <stdatomic.h>
 
 #include "client/steadfast.h"
+#include "proto/health.pb-c.h"
 #include "tests/unit/fake_coord.h"
+#include "tests/unit/strange_peer.h"
 
 #define TIMEOUT_MS 8000
 
@@ -196,6 +198,92 @@ TEST(a_coordinator_that_comes_after_the_question_answers_it)
     CHECK(pthread_join(thread, &answer) == 0);
     CHECK(answer == client);
     stop();
+}
+
+/* ---- why there is no answer --------------------------------------------------------------------
+ */
+static bool on_status_never(const struct steadfast_job *job, void *arg)
+{
+    (void)job;
+    (void)arg;
+    return false;
+}
+
+/* What a call and a watch say of an address. */
+static void check_said(const char *address, enum steadfast_code code, const char *words)
+{
+    struct steadfast_cluster *cluster;
+    connect_to(address);
+    CHECK(steadfast_get_cluster(client, 600, &cluster, &error) == code);
+    CHECK(error.code == code);
+    if (!strstr(error.text, words) || !strstr(error.text, address))
+        test_fail(__FILE__, __LINE__, "no \"%s\" in: %s", words, error.text);
+    CHECK(steadfast_watch(client, "12", 0, 600, on_status_never, NULL, &error) == code);
+    if (!strstr(error.text, words) || !strstr(error.text, address))
+        test_fail(__FILE__, __LINE__, "watch: no \"%s\" in: %s", words, error.text);
+    steadfast_close(client);
+}
+
+TEST(an_address_where_nobody_listens_is_refused_in_words)
+{
+    struct strange_peer peer;
+    strange_listen(&peer, 1);
+    strange_stop(&peer);
+    check_said(peer.address, STEADFAST_TIMEOUT, "connection refused");
+}
+
+TEST(an_address_that_says_nothing_is_told_apart)
+{
+    struct strange_peer peer;
+    strange_listen(&peer, 64);
+    check_said(peer.address, STEADFAST_TIMEOUT, "takes connections and says nothing");
+    strange_stop(&peer);
+}
+
+TEST(an_address_that_speaks_something_else_is_invalid_with_its_words)
+{
+    struct strange_peer peer;
+    strange_start(&peer, "SSH-2.0-OpenSSH_9.2p1\r\n");
+    check_said(peer.address, STEADFAST_INVALID, "SSH-2.0-OpenSSH_9.2p1");
+    strange_stop(&peer);
+}
+
+static const char *role; /* the service that the other server says it has */
+
+static void on_health(struct rpc_call *call, const struct rpc_in *request, void *arg)
+{
+    (void)arg;
+    const Grpc__Health__V1__HealthCheckRequest *m =
+        (const Grpc__Health__V1__HealthCheckRequest *)request->message;
+    Grpc__Health__V1__HealthCheckResponse reply = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+    reply.status = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
+    if (strcmp(m->service, role) == 0)
+        rpc_reply(call, &(struct rpc_out){.message = &reply.base});
+    else
+        rpc_fail(call, ERR_NOT_FOUND, "no such service");
+}
+
+TEST(another_role_and_another_program_are_named)
+{
+    static const char *const roles[][2] = {
+        {"steadfast.v1.ParameterServer", "parameter server (psd)"},
+        {"steadfast.v1.Worker", "worker (workerd)"},
+        {"steadfast.v1.Coordinator", "coordinator of another version"},
+        {"library.Books", "another program: a gRPC server without steadfast.v1.Coordinator"},
+    };
+    struct err err;
+    struct rpc_server_options options = {.grace_ms = 1};
+    CHECK_OK(rpc_env_new(NULL, &fake.env, &err));
+    CHECK_OK(rpc_server_new(fake.env, &options, &fake.server, &err));
+    fake_add(&health_check, on_health);
+    CHECK_OK(rpc_server_listen(fake.server, "127.0.0.1:0", &fake.port, &err));
+    rpc_server_start(fake.server);
+    snprintf(fake.address, sizeof(fake.address), "127.0.0.1:%u", fake.port);
+    for (size_t i = 0; i < ARRAY_SIZE(roles); i++) {
+        role = roles[i][0];
+        check_said(fake.address, STEADFAST_INVALID, roles[i][1]);
+    }
+    fake_done();
 }
 
 /* ---- watch -------------------------------------------------------------------------------------

@@ -533,3 +533,123 @@ TEST(workers_of_ever_new_names_are_forgotten_when_they_are_gone)
     CHECK_U64(core_member_count(story->core), 1);
     end(story);
 }
+
+/* ---- verdicts: step 0 kills its worker, whatever it does, until the shards are asked --------- */
+
+static bool has_order(const struct story *story, enum core_act_kind kind)
+{
+    for (size_t i = 0; i < story->order_count; i++)
+        if (story->order_kinds[i] == kind)
+            return true;
+    return false;
+}
+
+/* Returns the stream of the worker that is alive. */
+static uint64_t try_out_step_0(struct story *story)
+{
+    uint64_t conn = 10;
+    hello(story, 2, CORE_SERVER, "ps:0", 1);
+    hello(story, conn, CORE_WORKER, "worker:0", conn);
+    submit(story, mlp_json, 640);
+    answer_orders(story, 2, NULL);
+    while (!has_order(story, CORE_ACT_MARKS)) {
+        CHECK(story->ticket_count > 0 && conn < 30);
+        CHECK_U64(story->tickets[0].ref.step, 0);
+        story->ticket_count = 0;
+        conn++;
+        hello(story, conn, CORE_WORKER, "worker:0", conn);
+    }
+    CHECK_U64(view_of(story, 1).abandoned, 0);
+    return conn;
+}
+
+static bool was_issued(const struct story *story, uint64_t step)
+{
+    for (size_t i = 0; i < story->ticket_count; i++)
+        if (story->tickets[i].ref.step == step)
+            return true;
+    return false;
+}
+
+TEST(a_step_that_was_applied_and_then_killed_its_workers_is_acknowledged)
+{
+    struct story *story = begin(1);
+    uint64_t conn = try_out_step_0(story);
+    struct core_shard_state state = {.job = 1, .generation = 1, .applied = 1, .has_marks = true};
+    ranges_add_range(&state.marks, 0, 0);
+    answer_orders(story, 2, &state);
+    struct core_job_view view = view_of(story, 1);
+    CHECK_U64(view.abandoned, 0);
+    CHECK_U64(view.acknowledged, 1);
+    CHECK(ranges_has(view.acked, 0));
+    CHECK(!was_issued(story, 0));
+    bool is_recorded = false;
+    for (size_t i = 0; i < story->record_count; i++)
+        is_recorded = is_recorded ||
+                      (story->records[i].kind == CORE_REC_ACKED && story->records[i].first == 0 &&
+                       story->records[i].number2 == 64); /* its images */
+    CHECK(is_recorded);
+    work(story, conn);
+    CHECK_U64(view_of(story, 1).acknowledged, 20);
+    ranges_done(&state.marks);
+    end(story);
+}
+
+TEST(a_step_that_no_shard_has_is_abandoned)
+{
+    struct story *story = begin(1);
+    try_out_step_0(story);
+    struct core_shard_state state = {.job = 1, .generation = 1, .has_marks = true};
+    answer_orders(story, 2, &state);
+    struct core_job_view view = view_of(story, 1);
+    CHECK_U64(view.abandoned, 1);
+    CHECK_U64(view.abandoned_steps[0].step, 0);
+    CHECK_U64(view.abandoned_steps[0].attempts, 5);
+    end(story);
+}
+
+TEST(a_step_that_some_shards_have_goes_again)
+{
+    struct story *story = begin(1);
+    uint64_t conn = try_out_step_0(story);
+    struct core_shard_state states[] = {{.job = 1, .generation = 1, .shard = 0, .has_marks = true},
+                                        {.job = 1, .generation = 1, .shard = 1, .has_marks = true}};
+    ranges_add_range(&states[1].marks, 0, 0);
+    work(story, conn); /* what the worker holds beside it: it runs alone */
+    for (size_t i = 0; i < story->order_count; i++)
+        core_on_order_done(story->core, story->now_ns, 2, story->orders[i], ERR_OK, "", states,
+                           story->order_kinds[i] == CORE_ACT_MARKS ? 2 : 0);
+    story->order_count = 0;
+    drain(story);
+    struct core_job_view view = view_of(story, 1);
+    CHECK_U64(view.abandoned, 0);
+    CHECK(!ranges_has(view.acked, 0));
+    CHECK(was_issued(story, 0));
+    ranges_done(&states[1].marks);
+    end(story);
+}
+
+TEST(while_a_server_cannot_say_what_it_has_the_verdict_waits)
+{
+    struct story *story = begin(1);
+    try_out_step_0(story);
+    size_t orders = story->order_count;
+    for (size_t i = 0; i < orders; i++)
+        core_on_order_done(story->core, story->now_ns, 2, story->orders[i], ERR_UNAVAILABLE,
+                           "not now", NULL, 0);
+    story->order_count = 0;
+    drain(story);
+    CHECK_U64(view_of(story, 1).abandoned, 0);
+    CHECK(!was_issued(story, 0));
+    CHECK(!has_order(story, CORE_ACT_MARKS));
+    story->now_ns += 500 * MS; /* asked again */
+    core_on_timer(story->core, story->now_ns);
+    drain(story);
+    CHECK(has_order(story, CORE_ACT_MARKS));
+    struct core_shard_state state = {.job = 1, .generation = 1, .has_marks = true};
+    ranges_add_range(&state.marks, 0, 0);
+    answer_orders(story, 2, &state);
+    CHECK_U64(view_of(story, 1).acknowledged, 1);
+    ranges_done(&state.marks);
+    end(story);
+}

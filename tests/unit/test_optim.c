@@ -70,6 +70,8 @@ static double plain(const struct optimizer_spec *spec, size_t i)
             w -= alpha * m / (sqrt(v) + spec->epsilon);
             break;
         }
+        case OPTIMIZER_COUNT:
+            break;
         }
     }
     return w;
@@ -108,15 +110,35 @@ TEST(every_instruction_set_gives_the_same_bits)
     }
 }
 
-TEST(values_are_read_only_and_slots_have_names)
+/* Each row of common/spec/optimizer.h has its code here, with as many slots as the memory plan has,
+ * and is among the specs above. */
+TEST(names_slots_and_code_agree)
+{
+    for (int kind = 0; kind < OPTIMIZER_COUNT; kind++) {
+        const struct optim *optim = optim_of((enum optimizer_kind)kind);
+        CHECK(optim && optim->apply);
+        CHECK_U64(optim->slot_count, optimizer_slot_count((enum optimizer_kind)kind));
+        CHECK(optim->slot_count <= OPTIM_SLOTS_MAX);
+        for (uint32_t k = 0; k < OPTIM_SLOTS_MAX; k++)
+            CHECK((k < optim->slot_count) == (optim->slot_names[k] && optim->slot_names[k][0]));
+        for (int other = 0; other < kind; other++)
+            CHECK(optim_of((enum optimizer_kind)other) != optim &&
+                  strcmp(optimizer_name((enum optimizer_kind)other),
+                         optimizer_name((enum optimizer_kind)kind)) != 0);
+        bool is_tested = false;
+        for (size_t s = 0; s < ARRAY_SIZE(specs); s++)
+            is_tested = is_tested || (int)specs[s].kind == kind;
+        if (!is_tested)
+            test_fail(__FILE__, __LINE__, "nothing here tests %s",
+                      optimizer_name((enum optimizer_kind)kind));
+    }
+}
+
+TEST(values_are_read_only_and_nothing_is_written_behind_the_end)
 {
     static struct arrays a;
     for (size_t s = 0; s < ARRAY_SIZE(specs); s++) {
         const struct optim *optim = optim_of(specs[s].kind);
-        CHECK(optim->kind == specs[s].kind);
-        CHECK_U64(optim->slot_count, optimizer_slot_count(specs[s].kind));
-        for (uint32_t k = 0; k < optim->slot_count; k++)
-            CHECK(optim->slot_names[k] && optim->slot_names[k][0]);
         memset(&a, 0, sizeof(a));
         for (size_t i = 0; i < COUNT; i++)
             a.w[i] = a.g[i] = 1.0f;
@@ -166,7 +188,8 @@ TEST(a_learning_rate_changes_behind_its_boundary)
 {
     uint64_t boundaries[] = {2, 5};
     double values[] = {0.1, 0.01, 0.001};
-    struct rate_spec piecewise = {.count = 2, .boundaries = boundaries, .values = values};
+    struct rate_spec piecewise = {
+        .kind = RATE_PIECEWISE, .count = 2, .boundaries = boundaries, .values = values};
     const double want[] = {0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.001, 0.001};
     for (uint64_t i = 0; i < ARRAY_SIZE(want); i++)
         CHECK(lr_at(&piecewise, i) == want[i]);

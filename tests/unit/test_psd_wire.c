@@ -641,6 +641,36 @@ TEST(a_job_beyond_the_memory_budget_is_refused_with_the_numbers)
     fx_stop();
 }
 
+TEST(absurd_sizes_are_refused_with_the_numbers_and_change_nothing)
+{
+    float grads[4] = {1, 1, 1, 1};
+    fx_start(1, 64 * MIB, 8 * MIB);
+    fx_create_one(2, 2, SPEC(SGD));
+    Steadfast__V1__PushHeader header = fx_header(1, 1, UINT64_C(1) << 40); /* 1 TiB */
+    struct fx_push push = fx_push_wait(&header, grads, sizeof(grads));
+    CHECK(push.code == ERR_INVALID);
+    CHECK(strstr(push.text, "1099511627776") && strstr(push.text, "want 16"));
+    header.total_bytes = UINT64_MAX;
+    push = fx_push_wait(&header, grads, sizeof(grads));
+    CHECK(push.code == ERR_INVALID && strstr(push.text, "18446744073709551615"));
+
+    const struct fx_slice huge = {"w", 0, {1u << 24, 1u << 24}, 0, 1u << 24, 0, 0}; /* 1 PiB */
+    const struct fx_slice over = {"w", 0, {1u << 25, 1u << 24}, 0, 1u << 25, 0, 0};
+    const Steadfast__V1__OrderDone *done = fx_create(2, SPEC(MOMENTUM), &huge, 1, NULL);
+    CHECK_STR(done->code, "NO_MEMORY");
+    CHECK(strstr(done->text, "1125899906842624") && strstr(done->text, "67108864"));
+    done = fx_create(3, SPEC(MOMENTUM), &over, 1, NULL);
+    CHECK_STR(done->code, "INVALID");
+    CHECK(strstr(done->text, "2^48"));
+
+    const struct fx_slice slice = {"w", 0, {2, 2}, 0, 2, 0, 0};
+    FX_CHECK_DONE(fx_create(4, SPEC(SGD), &slice, 1, NULL));
+    header = fx_header(4, 1, sizeof(grads));
+    CHECK(fx_push_wait(&header, grads, sizeof(grads)).outcome ==
+          STEADFAST__V1__PUSH_OUTCOME__PUSH_APPLIED);
+    fx_stop();
+}
+
 TEST(the_same_order_twice_is_executed_once_and_answered_twice)
 {
     float grads[4] = {1, 1, 1, 1};

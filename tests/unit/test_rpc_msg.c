@@ -321,27 +321,30 @@ static void check_no_cycle(const ProtobufCMessageDescriptor *desc,
 TEST(no_message_that_a_server_reads_can_hold_itself)
 {
     const ProtobufCMessageDescriptor *above[16];
-    static const char *const names[][2] = {
-        {"steadfast.v1.Coordinator", "SubmitJob"},
-        {"steadfast.v1.Coordinator", "ListJobs"},
-        {"steadfast.v1.Coordinator", "GetJob"},
-        {"steadfast.v1.Coordinator", "WatchJob"},
-        {"steadfast.v1.Coordinator", "CancelJob"},
-        {"steadfast.v1.Coordinator", "CheckpointJob"},
-        {"steadfast.v1.Coordinator", "PlanJob"},
-        {"steadfast.v1.Coordinator", "GetCluster"},
-        {"steadfast.v1.Fleet", "Attach"},
-        {"steadfast.v1.ParameterServer", "Pull"},
-        {"steadfast.v1.ParameterServer", "Push"},
-        {"grpc.health.v1.Health", "Check"},
-        {"grpc.health.v1.Health", "Watch"},
-        {"grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        const struct rpc_method *method = methods_find(names[i][0], names[i][1]);
-        CHECK(method);
+    const struct rpc_method *method;
+    for (size_t i = 0; (method = methods_at(i)); i++) {
         check_no_cycle(method->in, above, 0);
         check_no_cycle(method->out, above, 0);
+        CHECK(methods_find(method->service, method->name) == method);
     }
     CHECK(!methods_find("steadfast.v1.Fleet", "SubmitJob"));
+}
+
+static void check_service(const ProtobufCServiceDescriptor *service)
+{
+    for (unsigned i = 0; i < service->n_methods; i++) {
+        const ProtobufCMethodDescriptor *want = &service->methods[i];
+        const struct rpc_method *method = methods_find(service->name, want->name);
+        if (!method)
+            test_fail(__FILE__, __LINE__, "no row of proto/methods.h for %s/%s", service->name,
+                      want->name);
+        CHECK(method->in == want->input && method->out == want->output);
+    }
+}
+
+TEST(every_method_of_our_contracts_has_a_row_with_its_messages)
+{
+    check_service(&steadfast__v1__coordinator__descriptor);
+    check_service(&steadfast__v1__fleet__descriptor);
+    check_service(&steadfast__v1__parameter_server__descriptor);
 }

@@ -3,6 +3,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "psd/exchange/push_gate.h"
@@ -313,6 +316,78 @@ TEST(a_stop_ends_an_update_that_waits)
     buf_unref(held[0]);
     shard_free(shard);
     buf_unref(held[1]); /* a reader may outlive the shard */
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HAS_SHADOW 1 /* the sanitizers need address space of their own */
+#else
+#define HAS_SHADOW 0
+#endif
+
+/* Leaves room for small things, none for another buffer; 0: takes the limit away. */
+static void limit_memory(uint64_t room)
+{
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max;
+    if (room) {
+        unsigned long pages = 0;
+        FILE *f = fopen("/proc/self/statm", "re");
+        CHECK(f && fscanf(f, "%lu", &pages) == 1);
+        fclose(f);
+        limit.rlim_cur = pages * (uint64_t)sysconf(_SC_PAGESIZE) + room;
+    }
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+TEST(an_update_waits_while_the_system_has_no_memory_and_a_pool_says_what_it_wanted)
+{
+    if (HAS_SHADOW)
+        test_skip("the sanitizers want address space of their own");
+    struct err err;
+    AUTO(budget) memory = budget_new(600 * MIB, false);
+    AUTO(budget) memory_grads = budget_new(64 * MIB, true);
+    AUTO(shard) shard = new_shard(memory, memory_grads, 1);
+    struct buf *grads, *more, *held[2];
+    uint64_t version;
+    struct apply applies[3];
+    struct shard_push push = {.job = 7, .generation = 1};
+    CHECK_OK(shard_push_buffer(shard, &push, &grads, &err));
+    CHECK_OK(shard_pull(shard, 7, 1, 0, &held[0], &version, &err));
+    start(&applies[0], shard, 0, 5, grads);
+    wait_done(2);
+    CHECK(applies[0].code == ERR_OK);
+    limit_memory(MIB);
+
+    uint64_t used = budget_used(memory_grads);
+    CHECK(shard_push_buffer(shard, &push, &more, &err) == ERR_NO_MEMORY);
+    if (!strstr(err.text, "job j shard 0 gradients") || !strstr(err.text, " 4194304 bytes"))
+        test_fail(__FILE__, __LINE__, "neither whose nor how much: %s", err.text);
+    CHECK_U64(budget_used(memory_grads), used); /* what was not had is not counted */
+
+    /* Both buffers are held, the third is reserved but is not to be had. */
+    struct timespec nap = {.tv_nsec = 200000000}; /* long enough to see a refusal, were there one */
+    start(&applies[1], shard, 1, 5, grads);
+    nanosleep(&nap, NULL);
+    CHECK(!is_done(3));
+    buf_unref(held[0]);
+    wait_done(3);
+    CHECK(applies[1].code == ERR_OK);
+
+    CHECK_OK(shard_pull(shard, 7, 1, 0, &held[1], &version, &err));
+    start(&applies[2], shard, 2, 5, grads);
+    wait_done(4);
+    CHECK(applies[2].code == ERR_OK);
+    CHECK_OK(shard_pull(shard, 7, 1, 0, &held[0], &version, &err));
+    start(&applies[2], shard, 3, 5, grads);
+    nanosleep(&nap, NULL);
+    CHECK(!is_done(5));
+    limit_memory(0);
+    wait_done(5);
+    CHECK(applies[2].code == ERR_OK);
+    buf_unref(held[0]);
+    buf_unref(held[1]);
+    buf_unref(grads);
 }
 
 TEST(pins_are_bounded_and_keep_their_first_meaning)

@@ -18,7 +18,7 @@
 
 static const char *const profile_names[SIM_PROFILE_COUNT] = {
     [SIM_CALM] = "calm",         [SIM_WORKERS] = "workers", [SIM_SERVERS] = "servers",
-    [SIM_RESTARTS] = "restarts", [SIM_STORM] = "storm",
+    [SIM_RESTARTS] = "restarts", [SIM_STORM] = "storm",     [SIM_KILLS] = "kills",
 };
 
 static uint64_t env_number(const char *name, uint64_t otherwise)
@@ -75,6 +75,8 @@ static void run_profile(enum sim_profile profile, uint64_t schedules)
         total.acked += result.acked;
         total.restarts += result.restarts;
         total.losses += result.losses;
+        total.kills += result.kills;
+        total.abandoned += result.abandoned;
         total.duplicates += result.duplicates;
         total.restores += result.restores;
         total.succeeded += result.succeeded;
@@ -83,11 +85,12 @@ static void run_profile(enum sim_profile profile, uint64_t schedules)
     fprintf(stderr,
             "%s: %llu schedules, %llu events, %llu steps, %llu jobs succeeded, %llu ended, %llu "
             "restarts, "
-            "%llu losses, %llu duplicates, %llu restores\n",
+            "%llu losses, %llu kills, %llu abandoned, %llu duplicates, %llu restores\n",
             profile_names[profile], (unsigned long long)schedules, (unsigned long long)total.events,
             (unsigned long long)total.acked, (unsigned long long)total.succeeded,
             (unsigned long long)total.ended, (unsigned long long)total.restarts,
-            (unsigned long long)total.losses, (unsigned long long)total.duplicates,
+            (unsigned long long)total.losses, (unsigned long long)total.kills,
+            (unsigned long long)total.abandoned, (unsigned long long)total.duplicates,
             (unsigned long long)total.restores);
     if (schedules < 100)
         return;
@@ -99,6 +102,9 @@ static void run_profile(enum sim_profile profile, uint64_t schedules)
         CHECK(total.losses > 0 && total.restores > 0);
     if (profile == SIM_RESTARTS || profile == SIM_STORM)
         CHECK(total.restarts > 0);
+    if (profile == SIM_KILLS)
+        CHECK(total.kills > schedules * SIM_KILLS_WANTED * 9 / 10 &&
+              total.abandoned > schedules / 8);
 }
 
 TEST_LIMIT(calm_schedules_issue_every_step_once, 300)
@@ -124,6 +130,11 @@ TEST_LIMIT(schedules_with_coordinator_crashes_and_a_bad_disk_keep_every_promise,
 TEST_LIMIT(schedules_with_everything_at_once_keep_every_promise, 300)
 {
     run_profile(SIM_STORM, 5000);
+}
+
+TEST_LIMIT(kills_from_outside_never_get_an_innocent_step_abandoned, 300)
+{
+    run_profile(SIM_KILLS, 400);
 }
 
 /* The one that SIM_SEED and SIM_PROFILE name, or the first storm. */

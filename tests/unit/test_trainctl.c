@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/unit/fake_coord.h"
+#include "tests/unit/strange_peer.h"
 #include "trainctl/ctl.h"
 #include "trainctl/job_text.h"
 #include "trainctl/text_table.h"
@@ -367,9 +368,20 @@ TEST(nobody_there_is_3_within_the_timeout)
     CHECK_EXIT(RUN("--coordinator", address, "--timeout", "1", "status", "12"), 3);
     CHECK(clock_now_ns() - start_ns >= 900 * NS_PER_MS);
     CHECK_HAS(err_text, address);
+    CHECK_HAS(err_text, "no answer within 1000 ms: connection refused");
     CHECK_EXIT(RUN("--coordinator", address, "--timeout", "1", "watch", "12"), 3);
     CHECK_EXIT(RUN("--coordinator", address, "--timeout", "1", "checkpoint", "12"), 3);
     fake_done();
+}
+
+TEST(an_address_of_something_else_is_2_and_says_what_is_there)
+{
+    struct strange_peer peer;
+    strange_start(&peer, "HTTP/1.1 400 Bad Request\r\n\r\n");
+    CHECK_EXIT(RUN("--coordinator", peer.address, "--timeout", "1", "list"), 2);
+    CHECK_HAS(err_text, peer.address);
+    CHECK_HAS(err_text, "it says \"HTTP/1.1 400 Bad Request\"");
+    strange_stop(&peer);
 }
 
 TEST(an_export_of_a_checkpoint_that_is_not_there_is_1_and_writes_nothing)

@@ -67,10 +67,12 @@ void ps_link_note(struct ps_link *link, const struct err *status)
     link->is_unreachable = true;
     link->why = *status;
     uint64_t dropped;
-    if (log_limit_pass(&link->limit, SAY_AGAIN_NS, &dropped))
-        log_warn("ps.unreachable", "server=%s address=%s since_ms=%llu err=\"%s\": trying on",
-                 link->name, link->address,
-                 (unsigned long long)((clock_now_ns() - link->since_ns) / NS_PER_MS), status->text);
+    if (!log_limit_pass(&link->limit, SAY_AGAIN_NS, &dropped))
+        return;
+    log_warn("ps.unreachable", "server=%s address=%s since_ms=%llu err=\"%s\": trying on",
+             link->name, link->address,
+             (unsigned long long)((clock_now_ns() - link->since_ns) / NS_PER_MS), status->text);
+    rpc_channel_log_why(link->channel, "ps.why", link->name);
 }
 
 enum ps_verdict ps_judge(enum err_code code)

@@ -133,12 +133,14 @@ static void on_message(struct rpc_ccall *call, const struct rpc_in *in, void *ar
 static void say_waiting(struct session *session, const char *why)
 {
     uint64_t dropped;
-    if (log_limit_pass(&session->limit, SAY_AGAIN_NS, &dropped))
-        log_warn("coordinator.waiting",
-                 "address=%s worker=%s since_ms=%" PRIu64 " held=%zu unacknowledged=%zu err=\"%s\"",
-                 session->options.coordinator, session->options.name,
-                 (uint64_t)((clock_now_ns() - session->silent_since_ns) / NS_PER_MS),
-                 step_run_begun_count(session->run), step_report_unacked_count(session->run), why);
+    if (!log_limit_pass(&session->limit, SAY_AGAIN_NS, &dropped))
+        return;
+    log_warn("coordinator.waiting",
+             "address=%s worker=%s since_ms=%" PRIu64 " held=%zu unacknowledged=%zu err=\"%s\"",
+             session->options.coordinator, session->options.name,
+             (uint64_t)((clock_now_ns() - session->silent_since_ns) / NS_PER_MS),
+             step_run_begun_count(session->run), step_report_unacked_count(session->run), why);
+    rpc_channel_log_why(session->channel, "coordinator.unreachable", "coordinator");
 }
 
 static void on_end(void *arg, const struct err *status, const struct rpc_in *reply)

@@ -194,6 +194,7 @@ void worker_start(struct worker *worker)
     worker->is_started = true;
     rpc_server_start(worker->server);
     health_service_set(worker->health, "", true);
+    health_service_set(worker->health, "steadfast.v1.Worker", true); /* no service: our role */
     loop_timer_every(worker->tick, TICK_MS);
     uv_prepare_start(worker->turn, on_turn);
     log_info("worker.up", "worker=%s address=%s coordinator=%s device=%s", worker->options.name,
