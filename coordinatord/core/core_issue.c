@@ -88,6 +88,13 @@ static bool leave(struct core *core, const struct waiting_ticket *waiting)
     struct job *job = core_job_of(core, waiting->ticket.ref.job);
     if (!flight || !job || worker->conn == CORE_NO_CONN)
         return false;
+    if (ranges_has(&job->steps.finished, waiting->ticket.ref.step)) { /* by an earlier attempt */
+        struct in_flight taken_back = *flight;
+        core_flight_remove(worker, flight);
+        core_issue_cancel(core, job, &taken_back);
+        core->is_fill_due = true;
+        return false;
+    }
     flight->is_waiting = false;
     flight->sent_ns = core->now_ns;
     job->steps.reissues_waiting -= flight->is_again;
@@ -95,19 +102,6 @@ static bool leave(struct core *core, const struct waiting_ticket *waiting)
     ranges_add(&job->steps.left, waiting->ticket.ref.step);
     worker->leaving_count++;
     return true;
-}
-
-/* One message a worker, in the order in which its tickets were made. */
-static void send_to(struct core *core, struct member *worker, const struct core_ticket *tickets,
-                    const struct member *const *workers, size_t count)
-{
-    struct core_ticket *own = core_arena(core, worker->leaving_count * sizeof(*own));
-    size_t own_count = 0;
-    for (size_t i = 0; i < count; i++)
-        if (workers[i] == worker)
-            own[own_count++] = tickets[i];
-    worker->leaving_count = 0;
-    core_issue_send(core, worker, own, own_count);
 }
 
 void core_issue_send(struct core *core, const struct member *worker,
@@ -120,28 +114,45 @@ void core_issue_send(struct core *core, const struct member *worker,
     core_arm(core, core->now_ns + (tickets[0].deadline_ms + core->config.lease_ms) * NS_PER_MS);
 }
 
-void core_issue_written(struct core *core)
+/* Those of the ring whose record is durable. */
+static size_t count_due(const struct core *core)
 {
     size_t due = 0;
     while (due < core->waiting_count &&
            core->waiting[(core->waiting_head + due) % core->waiting_capacity].seq <=
                core->written_seq)
         due++;
+    return due;
+}
+
+/* One message a worker, in the order in which its tickets were made. */
+void core_issue_written(struct core *core)
+{
+    size_t due = count_due(core);
     if (!due)
         return;
-    struct core_ticket *tickets = core_arena(core, due * sizeof(*tickets));
-    const struct member **workers = core_arena(core, due * sizeof(*workers));
+    struct waiting_ticket *left = core_arena(core, due * sizeof(*left));
+    struct member **workers = core_arena(core, due * sizeof(*workers));
     size_t count = 0;
     for (; due; due--) {
-        const struct waiting_ticket *waiting = &core->waiting[core->waiting_head];
-        if (leave(core, waiting)) {
-            tickets[count] = waiting->ticket;
-            workers[count++] = core_member_of_session(core, waiting->session);
-        }
+        left[count] = core->waiting[core->waiting_head];
+        count += leave(core, &left[count]);
         core->waiting_head = (core->waiting_head + 1) % core->waiting_capacity;
         core->waiting_count--;
     }
-    for (size_t i = 0; i < core->member_count; i++)
-        if (core->members[i]->leaving_count)
-            send_to(core, core->members[i], tickets, workers, count);
+    size_t worker_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct member *worker = core_member_of_session(core, left[i].session);
+        if (!worker->leaving) {
+            worker->leaving = core_arena(core, worker->leaving_count * sizeof(*worker->leaving));
+            worker->leaving_count = 0;
+            workers[worker_count++] = worker;
+        }
+        worker->leaving[worker->leaving_count++] = left[i].ticket;
+    }
+    for (size_t i = 0; i < worker_count; i++) {
+        core_issue_send(core, workers[i], workers[i]->leaving, workers[i]->leaving_count);
+        workers[i]->leaving = NULL;
+        workers[i]->leaving_count = 0;
+    }
 }

@@ -52,10 +52,11 @@ struct member {
     size_t opened_count;
     bool is_stuck; /* let a ticket's deadline pass; gets nothing until it reports */
     bool is_leaving;
-    bool is_alone;          /* its only ticket is a suspect: nothing is added to it */
-    uint64_t hold_until_ns; /* gave steps back: a pause before it gets more */
-    size_t leaving_count;   /* tickets that leave in this event; core_issue.c */
-    size_t turn;            /* which running job was served last */
+    bool is_alone;               /* its only ticket is a suspect: nothing is added to it */
+    uint64_t hold_until_ns;      /* gave steps back: a pause before it gets more */
+    struct core_ticket *leaving; /* in this event; core_issue.c */
+    size_t leaving_count;
+    size_t turn; /* which running job was served last */
 
     /* workers: core_report.c */
     uint32_t credit;

@@ -96,16 +96,6 @@ static enum err_code change_schema(struct ledger_db *db, const char *text, struc
     return code;
 }
 
-/* SQLite opens for reading what it cannot open for writing, whatever the reason was. */
-static enum err_code check_writable(struct ledger_db *db, struct err *err)
-{
-    if (sqlite3_db_readonly(db->sql, "main") == 0)
-        return ERR_OK;
-    if (access(db->path, W_OK) != 0)
-        return err_from_errno(err, errno, "ledger %s: cannot be written", db->path);
-    return err_set(err, ERR_FULL, "ledger %s: could not be opened for writing just now", db->path);
-}
-
 static enum err_code change_from_1(struct ledger_db *db, struct err *err)
 {
     int64_t columns = 0;
@@ -117,6 +107,16 @@ static enum err_code change_from_1(struct ledger_db *db, struct err *err)
         return err_set(err, ERR_CORRUPT, "ledger %s: schema version 1 without a table \"jobs\"",
                        db->path);
     return change_schema(db, LEDGER_SQL_FROM_1, err);
+}
+
+/* SQLite opens for reading what it cannot open for writing, whatever the reason was. */
+static enum err_code check_writable(struct ledger_db *db, struct err *err)
+{
+    if (sqlite3_db_readonly(db->sql, "main") == 0)
+        return ERR_OK;
+    if (access(db->path, W_OK) != 0)
+        return err_from_errno(err, errno, "ledger %s: cannot be written", db->path);
+    return err_set(err, ERR_FULL, "ledger %s: could not be opened for writing just now", db->path);
 }
 
 enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct err *err)

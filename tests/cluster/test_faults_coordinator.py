@@ -3,12 +3,89 @@
 """The coordinator killed in the middle: it goes on from its ledger, and nothing acknowledged is lost or repeated."""
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import (  # noqa: E402  pylint: disable=wrong-import-position
-    ENDED, OK, Cluster, assert_exact, brief, lease_args, main, noop, synthetic, test, wait_until)
+    ENDED, OK, Cluster, Wire, assert_exact, brief, lease_args, main, noop, synthetic, test, wait_until)
 
 SLOW = "--fake-script=step_us=1500"  # two workers: 1300 steps a second
+
+
+def varint(data, at):
+    """(value, what follows)"""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def fields(data):
+    """(number, value) of a protobuf message; values are numbers or bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        if tag & 7 == 2:
+            size, at = varint(data, at)
+            yield tag >> 3, data[at:at + size]
+            at += size
+        else:
+            assert tag & 7 == 0, f"wire type {tag & 7}"
+            value, at = varint(data, at)
+            yield tag >> 3, value
+
+
+class Tap(Wire):
+    """A wire to the coordinator that reads along which tickets come down."""
+
+    def __init__(self, target):
+        self.steps = []  # (job, step) of every training ticket
+        super().__init__(target)
+
+    def forward(self, a, b):
+        comes_down = a.getpeername()[1] == self.target[1]
+        frames, streams = bytearray(), {}
+        try:
+            while data := a.recv(65536):
+                if comes_down:
+                    frames += data
+                    self.read(frames, streams)
+                try:
+                    b.sendall(data)
+                except OSError:
+                    pass  # the worker is dead; what comes after it left the coordinator all the same
+        except OSError:
+            pass
+        for end in (a, b):
+            try:
+                end.shutdown(2)
+            except OSError:
+                pass
+
+    def read(self, frames, streams):
+        """HTTP/2 frames; gRPC messages in DATA; tickets in MemberDown (proto/fleet.proto)."""
+        while len(frames) >= 9 and len(frames) >= 9 + (size := int.from_bytes(frames[:3], "big")):
+            kind, stream = frames[3], int.from_bytes(frames[5:9], "big")
+            if kind == 0:
+                data = streams.setdefault(stream, bytearray())
+                data += frames[9:9 + size]
+                while len(data) >= 5 and len(data) >= 5 + (length := int.from_bytes(data[1:5], "big")):
+                    self.read_message(bytes(data[5:5 + length]))
+                    del data[:5 + length]
+            del frames[:9 + size]
+
+    def read_message(self, message):
+        for number, batch in fields(message):
+            if number != 2 or not isinstance(batch, bytes):
+                continue
+            for _, ticket in fields(batch):
+                seen = dict(fields(ticket))
+                if seen.get(5, 0) == 0:
+                    self.steps.append((seen.get(1, 0), seen.get(2, 0)))
 
 
 def kill_and_start(c):
@@ -34,6 +111,43 @@ def a_coordinator_killed_six_times_in_one_job_ends_it_with_the_exact_count():
         assert s["generation"] == 1, f"the servers kept their variables: {brief(s)}"
         assert {m["name"]: m["pid"] for m in c.cluster()["members"]} == sessions, "members were restarted"
         return f"{s['steps']['reissued']} re-issued, {s['duplicates_refused']} duplicates refused"
+
+
+@test(limit_s=120)
+def counters_go_on_where_they_were_however_often_coordinator_and_workers_die_together():
+    total, kills = 1500, 5
+    with Cluster(ps=2, workers=2, worker_args=SLOW, coordinator_args=lease_args(), start=False) as c:
+        c.up()
+        taps = [Tap(c.coordinator()) for _ in range(2)]
+        c.wires += taps
+        for i, tap in enumerate(taps):
+            c.stop_daemon(f"workerd-{i}")
+            c.set_args(f"workerd-{i}", coordinator=tap.address)
+            c.start_daemon(f"workerd-{i}")
+        job = c.submit(synthetic("mlp", steps=total, epochs=2, evaluate=True))
+        total *= 2
+        c.wait_acked(job, 1)
+        began = time.monotonic()
+        for kill in range(kills):
+            before = c.wait_acked(job, (kill + 1) * total // (kills + 2))
+            c.kill("coordinatord")
+            c.kill(f"workerd-{kill % 2}")
+            c.start_daemon("coordinatord")
+            c.start_daemon(f"workerd-{kill % 2}")
+            after = c.status(job)
+            for count in ("issued", "reissued", "acknowledged"):
+                assert after["steps"][count] >= before["steps"][count], (kill, count, brief(before), brief(after))
+            assert after["evaluations"][:len(before["evaluations"])] == before["evaluations"], (before, after)
+            assert after["elapsed_seconds"] >= before["elapsed_seconds"], (before, after)
+        s = assert_exact(c.wait_end(job), total=total, shards=2)
+        took = time.monotonic() - began
+        assert took - 1 <= s["elapsed_seconds"] <= took + 5, f"took {took:.1f} s: {s['elapsed_seconds']}"
+        seen = [step for tap in taps for number, step in tap.steps if number == s["job"]]
+        again = len(seen) - len(set(seen))
+        # What was written ahead and died with the coordinator before it reached the wire counts, too.
+        assert len(set(seen)) == total and again <= s["steps"]["reissued"] <= again + kills * 2 * 32, (again, brief(s))
+        assert [e["epoch"] for e in s["evaluations"]] == [1, 2], s["evaluations"]
+        return f"{again} tickets went out again, {s['steps']['reissued']} re-issued"
 
 
 @test(limit_s=60)

@@ -667,3 +667,79 @@ TEST(while_a_server_cannot_say_what_it_has_the_verdict_waits)
     ranges_done(&state.marks);
     end(story);
 }
+
+/* ---- counters over lives --------------------------------------------------------------------- */
+
+TEST(a_ticket_leaves_when_its_record_is_durable_and_counts_only_then)
+{
+    struct story *story = begin(0);
+    uint64_t job = submit(story, noop_json, 0);
+    story->is_disk_held = true;
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    CHECK_U64(story->ticket_count, 0);
+    CHECK_U64(view_of(story, job).issued, 0);
+    const struct core_record *record = &story->records[story->record_count - 1];
+    CHECK(record->kind == CORE_REC_ISSUED && record->first == 0); /* one for all that leave */
+    uint64_t last = record->last;
+    CHECK(last >= 1);
+    written(story);
+    CHECK_U64(story->ticket_count, last + 1);
+    CHECK_U64(view_of(story, job).issued, last + 1);
+
+    /* tickets that were made again for a new process, and it dies before they leave */
+    hello(story, 2, CORE_WORKER, "worker:0", 2);
+    hello(story, 3, CORE_WORKER, "worker:0", 3);
+    CHECK_U64(view_of(story, job).reissued, 0);
+    story->ticket_count = 0;
+    written(story);
+    CHECK(story->ticket_count > 0);
+    CHECK_U64(view_of(story, job).reissued, story->ticket_count);
+    CHECK_U64(view_of(story, job).issued, last + 1);
+    end(story);
+}
+
+TEST(counters_and_the_clock_of_a_job_go_on_after_a_restart)
+{
+    struct core_config config = {.start = 2,
+                                 .heartbeat_ms = 100,
+                                 .lease_ms = 1000,
+                                 .order_deadline_ms = 5000,
+                                 .job_wait_ms = 60000,
+                                 .running_max = 2,
+                                 .recover_ms = 1000,
+                                 .wall_ms = 1000000};
+    struct story *story = base_alloc(sizeof(*story));
+    story->core = core_new(&config);
+    story->now_ns = 5 * MS;
+    struct err err;
+    struct core_record records[] = {
+        {.kind = CORE_REC_JOB, .job = 1, .text = "n", .text2 = noop_json},
+        {.kind = CORE_REC_STATE, .job = 1, .number = 1, .number2 = 940000, .wall_ms = 940000},
+        {.kind = CORE_REC_PLACED, .job = 1, .number = 1, .text = ""},
+        {.kind = CORE_REC_ISSUED, .job = 1, .first = 0, .last = 9, .number = 3, .number2 = 7},
+        {.kind = CORE_REC_ACKED, .job = 1, .first = 1, .last = 7, .number = 3, .number2 = 7},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(records); i++)
+        CHECK_OK(core_replay(story->core, &records[i], &err));
+    core_start(story->core, story->now_ns);
+    drain(story);
+    CHECK_U64(view_of(story, 1).issued, 10);
+    CHECK_U64(view_of(story, 1).reissued, 3);
+    CHECK_NEAR(view_of(story, 1).elapsed_s, 60, 1e-9);
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    story->now_ns += 900 * MS;
+    core_on_heartbeat(story->core, story->now_ns, 1, NULL, 0);
+    core_on_timer(story->core, story->now_ns);
+    drain(story);
+    CHECK_U64(story->tickets[0].ref.step, 0);
+    CHECK_U64(story->tickets[1].ref.step, 8);
+    CHECK_U64(story->tickets[2].ref.step, 9); /* nobody claimed these three */
+    work(story, 1);
+    struct core_job_view view = view_of(story, 1);
+    CHECK_U64(view.issued, 100);
+    CHECK_U64(view.reissued, 6);
+    CHECK_NEAR(view.elapsed_s, 60.9, 1e-9);
+    story->now_ns += 5000 * MS; /* it has ended */
+    CHECK_NEAR(view_of(story, 1).elapsed_s, 60.9, 1e-9);
+    end(story);
+}
