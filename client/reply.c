@@ -99,6 +99,17 @@ static void copy_times(const Steadfast__V1__JobStatus *m, struct steadfast_job *
     job->eta_seconds = has_eta ? m->eta_seconds : NAN;
 }
 
+static void copy_phases(const Steadfast__V1__StepPhases *m, struct steadfast_job *job)
+{
+    double steps = m ? (double)m->steps : 0.0;
+    job->phase_steps = m ? m->steps : 0;
+    job->compute_seconds = steps > 0 ? m->compute_seconds / steps : (double)NAN;
+    job->serialise_seconds = steps > 0 ? m->serialise_seconds / steps : (double)NAN;
+    job->copy_seconds = steps > 0 ? m->copy_seconds / steps : (double)NAN;
+    job->wait_seconds = steps > 0 ? m->wait_seconds / steps : (double)NAN;
+    job->apply_seconds = steps > 0 ? m->apply_seconds / steps : (double)NAN;
+}
+
 static void copy_scalars(const Steadfast__V1__JobStatus *m, struct steadfast_job *job)
 {
     job->id = m->job;
@@ -117,6 +128,7 @@ static void copy_scalars(const Steadfast__V1__JobStatus *m, struct steadfast_job
     job->is_accounting_final = m->accounting_final;
     job->loss = m->loss;
     job->staleness = m->staleness;
+    copy_phases(m->phases, job);
     job->epoch = m->epoch;
     job->epochs = m->epochs;
     copy_times(m, job);

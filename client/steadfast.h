@@ -122,7 +122,12 @@ struct steadfast_job {
     double images_per_second;
     double loss;      /* smoothed training loss */
     double staleness; /* mean, updates between pull and push */
-    uint32_t epoch;   /* being trained, from 0 */
+    /* Mean seconds of a training step, over phase_steps steps since the coordinator started; NAN
+     * without any. serialise, copy and apply are processor time over all shards and may lie beside
+     * the compute; wait is what else the device waited for. */
+    uint64_t phase_steps;
+    double compute_seconds, serialise_seconds, copy_seconds, wait_seconds, apply_seconds;
+    uint32_t epoch; /* being trained, from 0 */
     uint32_t epochs;
     double eta_seconds;     /* NAN: not known: it ended, does not go on now, or has no rate yet */
     double elapsed_seconds; /* NAN: it ended before the coordinator's last start */

@@ -17,7 +17,7 @@ packages=(
     python3 python3-venv python3-grpcio python3-protobuf # cluster tests, make interop
     procps git
 )
-lint_packages=(clang-format clang-tidy shellcheck)
+lint_packages=(clang clang-format clang-tidy shellcheck)
 test_packages=(systemd gdb)                           # systemd-analyze, for the unit files; a daemon under gdb
 
 case ${1:-} in

@@ -131,6 +131,14 @@ json_t *job_json(const struct steadfast_job *job)
     set(rates, "steps_per_second", job_json_number(job->steps_per_second));
     set(rates, "images_per_second", job_json_number(job->images_per_second));
     set(json, "rates", rates);
+    json_t *phases = json_object();
+    set(phases, "steps", count(job->phase_steps));
+    set(phases, "compute_seconds", job_json_number(job->compute_seconds));
+    set(phases, "serialise_seconds", job_json_number(job->serialise_seconds));
+    set(phases, "copy_seconds", job_json_number(job->copy_seconds));
+    set(phases, "wait_seconds", job_json_number(job->wait_seconds));
+    set(phases, "apply_seconds", job_json_number(job->apply_seconds));
+    set(json, "phases", phases);
     set(json, "loss", job_json_number(job->loss));
     set(json, "staleness", job_json_number(job->staleness));
     set(json, "eta_seconds", job_json_number(job->eta_seconds));

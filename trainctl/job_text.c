@@ -162,6 +162,22 @@ static void print_accounting(const struct steadfast_job *job, FILE *out)
     fprintf(out, "  accounting  %s\n", accounting);
 }
 
+/* The shares add up to the mean step, a little longer than by the clock where parts overlapped. */
+static void print_phases(const struct steadfast_job *job, FILE *out)
+{
+    double all = job->compute_seconds + job->serialise_seconds + job->copy_seconds +
+                 job->wait_seconds + job->apply_seconds;
+    if (job->phase_steps == 0 || !isfinite(all) || all <= 0)
+        return;
+    fprintf(
+        out,
+        "  step time   %.2f ms: compute %.1f %%, serialise %.1f %%, copy %.1f %%, wait %.1f %%, "
+        "apply %.1f %%\n",
+        all * 1e3, 100 * job->compute_seconds / all, 100 * job->serialise_seconds / all,
+        100 * job->copy_seconds / all, 100 * job->wait_seconds / all,
+        100 * job->apply_seconds / all);
+}
+
 void job_text_summary(const struct steadfast_job *job, FILE *out)
 {
     char text[200], duration[32];
@@ -182,6 +198,7 @@ void job_text_summary(const struct steadfast_job *job, FILE *out)
                 job->steps_per_second, job->images_per_second, job->staleness);
     else
         fprintf(out, "  rates       -\n");
+    print_phases(job, out);
     print_accounting(job, out);
     for (size_t i = 0; i < job->evaluation_count; i++) {
         job_text_evaluation(&job->evaluations[i], text, sizeof(text));

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+PRINTF_LIKE(3, 0)
 static enum err_code set_va(struct err *err, enum err_code code, const char *fmt, va_list ap)
 {
     if (err) {
@@ -48,12 +49,24 @@ static void append_reason(struct err *err, const char *reason)
     snprintf(err->text + n, sizeof(err->text) - n, ": %s", reason);
 }
 
+/* Space or descriptors: there are some again when others give theirs back. */
+static bool is_used_up(int errnum)
+{
+    return errnum == ENOSPC || errnum == EDQUOT || errnum == EMFILE || errnum == ENFILE;
+}
+
+bool err_passes(enum err_code code)
+{
+    return code == ERR_FULL || code == ERR_NO_MEMORY;
+}
+
 enum err_code err_from_errno(struct err *err, int errnum, const char *fmt, ...)
 {
-    enum err_code code = errnum == ENOENT   ? ERR_NOT_FOUND
-                         : errnum == EEXIST ? ERR_EXISTS
-                         : errnum == ENOMEM ? ERR_NO_MEMORY
-                                            : ERR_IO;
+    enum err_code code = errnum == ENOENT     ? ERR_NOT_FOUND
+                         : errnum == EEXIST   ? ERR_EXISTS
+                         : errnum == ENOMEM   ? ERR_NO_MEMORY
+                         : is_used_up(errnum) ? ERR_FULL
+                                              : ERR_IO;
     va_list ap;
     va_start(ap, fmt);
     set_va(err, code, fmt, ap);

@@ -42,7 +42,10 @@ struct err {
 enum err_code err_set(struct err *err, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Puts "fmt: " before the text that is there; returns err->code (ERR_OK for NULL). */
 enum err_code err_prefix(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* errno into ours: ENOENT -> NOT_FOUND, EEXIST -> EXISTS, ENOMEM -> NO_MEMORY, the rest -> IO.
+/* Something is used up that others may give back: the same call is worth trying again. */
+bool err_passes(enum err_code code);
+/* errno into ours: ENOENT -> NOT_FOUND, EEXIST -> EXISTS, ENOMEM -> NO_MEMORY; no space or
+ * descriptors left (ENOSPC, EDQUOT, EMFILE, ENFILE) -> FULL; the rest -> IO.
  * The text ends in ": <strerror>". */
 enum err_code err_from_errno(struct err *err, int errnum, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* A libuv status (negative errno) into ours; EADDRINUSE etc. keep their words. */

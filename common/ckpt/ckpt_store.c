@@ -89,6 +89,58 @@ static enum err_code remove_folder(const char *path, struct err *err)
     return code;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Numbers of the folders with this suffix; with_manifest leaves out those without one. */
+static enum err_code list_with(const char *dir, const char *suffix, bool with_manifest,
+                               uint64_t **ret_numbers, size_t *ret_count, struct err *err)
+{
+    uint64_t *numbers = NULL;
+    size_t count = 0;
+    DIR *stream = opendir(dir);
+    if (!stream && errno != ENOENT)
+        return err_from_errno(err, errno, "open folder %s", dir);
+    const struct dirent *item;
+    while (stream && (item = readdir(stream))) {
+        uint64_t number;
+        if (!parse_name(item->d_name, suffix, &number))
+            continue;
+        AUTO_MEM char *manifest = base_asprintf("%s/%s/" CKPT_MANIFEST_NAME, dir, item->d_name);
+        if (with_manifest && access(manifest, F_OK) != 0)
+            continue;
+        if ((count & (count - 1)) == 0)
+            numbers = base_realloc(numbers, (count ? 2 * count : 1) * sizeof(*numbers));
+        numbers[count++] = number;
+    }
+    if (stream)
+        closedir(stream);
+    if (count > 0)
+        qsort(numbers, count, sizeof(*numbers), by_number);
+    *ret_numbers = numbers;
+    *ret_count = count;
+    return ERR_OK;
+}
+
+/* What crashes and writers that came too late left of this number and those before it: it would take
+ * space for ever. Only what is left of this one is in the way. */
+static enum err_code remove_partials(const char *dir, uint64_t number, struct err *err)
+{
+    AUTO_MEM uint64_t *old = NULL;
+    size_t count = 0;
+    enum err_code code = list_with(dir, PARTIAL, false, &old, &count, err);
+    for (size_t i = 0; code == ERR_OK && i < count && old[i] <= number; i++) {
+        AUTO_MEM char *path = path_with(dir, old[i], PARTIAL);
+        struct err why;
+        if (remove_folder(path, &why) != ERR_OK && old[i] == number)
+            code = err_set(err, why.code, "%s", why.text);
+    }
+    return code;
+}
+
 enum err_code ckpt_begin(const char *dir, uint64_t number, char **ret_path, struct err *err)
 {
     enum err_code code = file_make_dirs(dir, err);
@@ -98,7 +150,7 @@ enum err_code ckpt_begin(const char *dir, uint64_t number, char **ret_path, stru
     if (access(final, F_OK) == 0)
         return err_set(err, ERR_EXISTS, "%s is there already", final);
     AUTO_MEM char *path = path_with(dir, number, PARTIAL);
-    code = remove_folder(path, err); /* what a crash left of this number */
+    code = remove_partials(dir, number, err);
     if (code != ERR_OK)
         return code;
     if (mkdir(path, 0755) != 0)
@@ -150,42 +202,6 @@ enum err_code ckpt_abandon(const char *dir, uint64_t number, struct err *err)
     return remove_folder(path, err);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-/* Numbers of the folders with this suffix; with_manifest leaves out those without one. */
-static enum err_code list_with(const char *dir, const char *suffix, bool with_manifest,
-                               uint64_t **ret_numbers, size_t *ret_count, struct err *err)
-{
-    uint64_t *numbers = NULL;
-    size_t count = 0;
-    DIR *stream = opendir(dir);
-    if (!stream && errno != ENOENT)
-        return err_from_errno(err, errno, "open folder %s", dir);
-    const struct dirent *item;
-    while (stream && (item = readdir(stream))) {
-        uint64_t number;
-        if (!parse_name(item->d_name, suffix, &number))
-            continue;
-        AUTO_MEM char *manifest = base_asprintf("%s/%s/" CKPT_MANIFEST_NAME, dir, item->d_name);
-        if (with_manifest && access(manifest, F_OK) != 0)
-            continue;
-        if ((count & (count - 1)) == 0)
-            numbers = base_realloc(numbers, (count ? 2 * count : 1) * sizeof(*numbers));
-        numbers[count++] = number;
-    }
-    if (stream)
-        closedir(stream);
-    if (count > 0)
-        qsort(numbers, count, sizeof(*numbers), by_number);
-    *ret_numbers = numbers;
-    *ret_count = count;
-    return ERR_OK;
-}
-
 enum err_code ckpt_list(const char *dir, uint64_t **ret_numbers, size_t *ret_count, struct err *err)
 {
     return list_with(dir, "", true, ret_numbers, ret_count, err);
@@ -232,6 +248,9 @@ enum err_code ckpt_newest(const char *dir,
         struct err why = {0};
         if (ckpt_verify(dir, numbers[i], true, ret_manifest, &why) == ERR_OK)
             return ERR_OK;
+        if (err_passes(
+                why.code)) /* says nothing about the checkpoint: an older one would be wrong */
+            return err_set(err, why.code, "%s", why.text);
         if (on_skipped)
             on_skipped(numbers[i], &why, arg);
     }

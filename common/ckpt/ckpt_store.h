@@ -21,7 +21,7 @@
 #include "common/ckpt/ckpt_manifest.h"
 
 /* Makes DIR (with parents) and an empty DIR/ckpt-<n>.partial; free() the path. ERR_EXISTS:
- * published already. */
+ * published already. Partial folders of smaller numbers are removed: a directory has one writer. */
 MUST_CHECK enum err_code ckpt_begin(const char *dir, uint64_t number, char **ret_path,
                                     struct err *err);
 /* Checks that the files of the manifest lie in the partial folder with their sizes, writes the
@@ -42,7 +42,8 @@ char *ckpt_path(const char *dir, uint64_t number); /* DIR/ckpt-<n>; free() it */
 MUST_CHECK enum err_code ckpt_verify(const char *dir, uint64_t number, bool with_checksums,
                                      struct ckpt_manifest **ret_manifest, struct err *err);
 /* The newest that verifies with checksums. on_skipped hears of each newer one that does not, with
- * the reason: the caller says it loudly. ERR_NOT_FOUND: none is usable. */
+ * the reason: the caller says it loudly. ERR_NOT_FOUND: none is usable. ERR_FULL, ERR_NO_MEMORY:
+ * there was no descriptor or memory to look at one; none is passed over for that. */
 MUST_CHECK enum err_code
 ckpt_newest(const char *dir, void (*on_skipped)(uint64_t number, const struct err *why, void *arg),
             void *arg, struct ckpt_manifest **ret_manifest, struct err *err);

@@ -149,8 +149,7 @@ void rpc_recv(struct rpc_call *call,
  * reason (peer gone, cancelled, finished). Set it in on_call. */
 void rpc_on_end(struct rpc_call *call,
                 void (*on_end)(struct rpc_call *call, bool was_cancelled, void *arg), void *arg);
-/* "ipv4:127.0.0.1:4711"; lives as long as the call. "gone": asked for the first time too late. */
-const char *rpc_peer(struct rpc_call *call);
+const char *rpc_peer(const struct rpc_call *call); /* "ipv4:127.0.0.1:4711" */
 
 /* ---- client ---------------------------------------------------------------------------------- */
 struct rpc_channel_options {

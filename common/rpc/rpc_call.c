@@ -9,11 +9,9 @@
  */
 #include <grpc/grpc.h>
 #include <grpc/support/alloc.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc_server_int.h"
@@ -24,7 +22,7 @@ struct rpc_call {
     const struct rpc_method *method;
     size_t method_index;
     atomic_uint users;
-    char *peer; /* NULL: nobody asked yet; under stream.lock */
+    char *peer;
 
     struct rpc_op new_op;
     struct rpc_op close_op;
@@ -212,6 +210,19 @@ static enum err_code read_request(struct rpc_call *call, struct err *err)
                           err);
 }
 
+/* gRPC knows a connection that it was handed as "fd:17". */
+static char *peer_of(struct rpc_call *call)
+{
+    char *name = grpc_call_get_peer(call->stream.grpc), text[96];
+    bool is_fd = strncmp(name, "fd:", 3) == 0;
+    if (is_fd)
+        rpc_listener_peer(call->table->listener, (int)strtol(name + 3, NULL, 10), text,
+                          sizeof(text));
+    char *peer = base_strdup(is_fd ? text : name);
+    gpr_free(name);
+    return peer;
+}
+
 static void on_new(struct rpc_op *op, bool ok)
 {
     struct rpc_call *call = CONTAINER_OF(op, struct rpc_call, new_op);
@@ -221,6 +232,7 @@ static void on_new(struct rpc_op *op, bool ok)
         return;
     }
     rpc_call_arm(call->table, call->method_index);
+    call->peer = peer_of(call);
     grpc_op close = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     close.data.recv_close_on_server.cancelled = &call->was_cancelled;
     rpc_stream_ref(stream);
@@ -316,42 +328,8 @@ void rpc_on_end(struct rpc_call *call,
     pthread_mutex_unlock(&call->stream.lock);
 }
 
-/* gRPC knows a connection that it was handed as "fd:17". */
-static char *peer_of(grpc_call *grpc)
+const char *rpc_peer(const struct rpc_call *call)
 {
-    struct sockaddr_storage at = {0};
-    socklen_t len = sizeof(at);
-    char *name = grpc_call_get_peer(grpc), host[64] = "?", port[8] = "0", text[96];
-    bool is_fd = strncmp(name, "fd:", 3) == 0;
-    if (is_fd && getpeername((int)strtol(name + 3, NULL, 10), (struct sockaddr *)&at, &len) == 0)
-        (void)getnameinfo((struct sockaddr *)&at, len, host, sizeof(host), port, sizeof(port),
-                          NI_NUMERICHOST | NI_NUMERICSERV);
-    bool is_v6 = at.ss_family == AF_INET6;
-    snprintf(text, sizeof(text), is_v6 ? "ipv6:[%s]:%s" : "ipv4:%s:%s", host, port);
-    char *peer = base_strdup(is_fd ? text : name);
-    gpr_free(name);
-    return peer;
-}
-
-const char *rpc_peer(struct rpc_call *call)
-{
-    struct rpc_stream *stream = &call->stream;
-    pthread_mutex_lock(&stream->lock);
-    bool is_known = call->peer != NULL;
-    grpc_call *grpc = is_known ? NULL : stream->grpc;
-    if (grpc)
-        grpc_call_ref(grpc);
-    pthread_mutex_unlock(&stream->lock);
-    if (is_known)
-        return call->peer;
-    char *peer = grpc ? peer_of(grpc) : base_strdup("gone");
-    if (grpc)
-        grpc_call_unref(grpc);
-    pthread_mutex_lock(&stream->lock);
-    char *unused = call->peer ? peer : NULL; /* another thread was first */
-    call->peer = unused ? call->peer : peer;
-    pthread_mutex_unlock(&stream->lock);
-    free(unused);
     return call->peer;
 }
 

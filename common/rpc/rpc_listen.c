@@ -50,6 +50,7 @@ static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"; /* RFC 9113, 3
 
 struct pending { /* accepted, has not yet said what a client of ours says */
     int fd;
+    struct sockaddr_in6 from; /* or a sockaddr_in */
     uint64_t since_ns;
 };
 
@@ -62,6 +63,10 @@ struct rpc_listener {
     pthread_t thread;
     bool is_running;
     int wake; /* eventfd: stop */
+
+    pthread_mutex_t lock;       /* guards peers; a leaf */
+    struct sockaddr_in6 *peers; /* who is behind a descriptor that gRPC has; by descriptor */
+    size_t peer_count;
 
     /* the thread's */
     int spare;                                 /* -1: given up */
@@ -79,6 +84,7 @@ struct rpc_listener *rpc_listener_new(grpc_server *grpc)
     listener->grpc = grpc;
     listener->creds = grpc_insecure_server_credentials_create();
     listener->wake = listener->spare = -1;
+    pthread_mutex_init(&listener->lock, NULL);
     return listener;
 }
 
@@ -86,6 +92,8 @@ void rpc_listener_free(struct rpc_listener *listener)
 {
     rpc_listener_stop(listener);
     grpc_server_credentials_release(listener->creds);
+    pthread_mutex_destroy(&listener->lock);
+    free(listener->peers);
     free(listener);
 }
 
@@ -250,9 +258,41 @@ static void pending_drop(struct rpc_listener *listener, size_t i)
     pending_remove(listener, i);
 }
 
+/* Before gRPC gets the descriptor. It keeps it for as long as a call on it lives, so what stands
+ * here is true for every call that asks. */
+static void note_peer(struct rpc_listener *listener, int fd, const struct sockaddr_in6 *from)
+{
+    pthread_mutex_lock(&listener->lock);
+    size_t need = (size_t)fd + 1;
+    if (need > listener->peer_count) {
+        size_t count = MAX(need, 2 * listener->peer_count);
+        listener->peers = base_realloc(listener->peers, count * sizeof(*listener->peers));
+        memset(listener->peers + listener->peer_count, 0,
+               (count - listener->peer_count) * sizeof(*listener->peers));
+        listener->peer_count = count;
+    }
+    listener->peers[fd] = *from;
+    pthread_mutex_unlock(&listener->lock);
+}
+
+void rpc_listener_peer(struct rpc_listener *listener, int fd, char *ret_name, size_t size)
+{
+    struct sockaddr_in6 at = {0};
+    char host[64] = "?", port[8] = "0";
+    pthread_mutex_lock(&listener->lock);
+    if (fd >= 0 && (size_t)fd < listener->peer_count)
+        at = listener->peers[fd];
+    pthread_mutex_unlock(&listener->lock);
+    bool is_v6 = at.sin6_family == AF_INET6;
+    (void)getnameinfo((struct sockaddr *)&at, is_v6 ? sizeof(at) : sizeof(struct sockaddr_in), host,
+                      sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(ret_name, size, is_v6 ? "ipv6:[%s]:%s" : "ipv4:%s:%s", host, port);
+}
+
 /* True: it is no longer pending. */
 static bool pending_try(struct rpc_listener *listener, size_t i)
 {
+    struct sockaddr_in6 from = listener->pending[i].from;
     int fd = listener->pending[i].fd;
     char seen[PREFACE_BYTES];
     ssize_t n = recv(fd, seen, sizeof(seen), MSG_PEEK | MSG_DONTWAIT);
@@ -267,6 +307,7 @@ static bool pending_try(struct rpc_listener *listener, size_t i)
     if (n < (ssize_t)PREFACE_BYTES)
         return false;
     pending_remove(listener, i);
+    note_peer(listener, fd, &from);
     grpc_server_add_channel_from_fd(listener->grpc, fd, listener->creds); /* closes it, too */
     return true;
 }
@@ -280,12 +321,14 @@ static bool pending_make_room(struct rpc_listener *listener, uint64_t now_ns)
     return true;
 }
 
-static void pending_add(struct rpc_listener *listener, int fd, uint64_t now_ns)
+static void pending_add(struct rpc_listener *listener, int fd, const struct sockaddr_in6 *from,
+                        uint64_t now_ns)
 {
     int one = 1, user_timeout_ms = DEFAULT_RPC_SERVER_PING_MS;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
-    listener->pending[listener->pending_count++] = (struct pending){.fd = fd, .since_ns = now_ns};
+    listener->pending[listener->pending_count++] =
+        (struct pending){.fd = fd, .from = *from, .since_ns = now_ns};
     pending_try(listener, listener->pending_count - 1);
 }
 
@@ -296,9 +339,10 @@ static void spare_take(struct rpc_listener *listener)
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static int accept_next(int socket)
+static int accept_next(int socket, struct sockaddr_in6 *ret_from)
 {
-    return accept4(socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    socklen_t size = sizeof(*ret_from);
+    return accept4(socket, (struct sockaddr *)ret_from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
 /* accept failed. True: go on with this socket. */
@@ -314,7 +358,8 @@ static bool accept_failed(struct rpc_listener *listener, int socket, uint64_t no
         return true;
     if (listener->spare >= 0) {
         close(listener->spare);
-        int fd = accept_next(socket);
+        struct sockaddr_in6 from;
+        int fd = accept_next(socket, &from);
         if (fd >= 0)
             close(fd);
         listener->refused += fd >= 0;
@@ -330,7 +375,8 @@ static bool accept_failed(struct rpc_listener *listener, int socket, uint64_t no
 static void accept_round(struct rpc_listener *listener, int socket, uint64_t now_ns)
 {
     for (int i = 0; i < ACCEPT_ROUND; i++) {
-        int fd = accept_next(socket);
+        struct sockaddr_in6 from = {0};
+        int fd = accept_next(socket, &from);
         if (fd < 0) {
             if (!accept_failed(listener, socket, now_ns, errno))
                 return;
@@ -345,7 +391,7 @@ static void accept_round(struct rpc_listener *listener, int socket, uint64_t now
             listener->refused += listener->is_full;
             continue;
         }
-        pending_add(listener, fd, now_ns);
+        pending_add(listener, fd, &from, now_ns);
     }
 }
 

@@ -88,7 +88,7 @@ enum err_code rpc_server_new(struct rpc_env *env, const struct rpc_server_option
     server->grpc = grpc_server_create(&args, NULL);
     grpc_server_register_completion_queue(server->grpc, env->cq, NULL);
     server->listener = rpc_listener_new(server->grpc);
-    server->table = rpc_table_new(env, server->grpc);
+    server->table = rpc_table_new(env, server->grpc, server->listener);
     *ret_server = server;
     return ERR_OK;
 }

@@ -19,6 +19,8 @@ void rpc_listener_start(struct rpc_listener *listener);
 /* Closes everything that gRPC has not got; any thread but its own, once after start. */
 void rpc_listener_stop(struct rpc_listener *listener);
 void rpc_listener_free(struct rpc_listener *listener); /* stops */
+/* Who is behind a descriptor that gRPC has got, "ipv4:127.0.0.1:4711". Any thread. */
+void rpc_listener_peer(struct rpc_listener *listener, int fd, char *ret_name, size_t size);
 
 /* ---- rpc_table.c ----
  * Outlives the server for the calls that are still ending. Rows are added before
@@ -26,13 +28,15 @@ void rpc_listener_free(struct rpc_listener *listener); /* stops */
 struct rpc_table {
     struct rpc_env *env;
     grpc_server *grpc; /* rpc_server.c makes and destroys it; calls use it while they are armed */
-    atomic_uint refs;  /* the server's and each call's */
+    struct rpc_listener *listener; /* borrowed of rpc_server.c, for as long as calls arrive */
+    atomic_uint refs;              /* the server's and each call's */
     struct rpc_method *methods;
     void **tags; /* gRPC's name for each method, from rpc_table_register on */
     size_t method_count;
 };
 
-struct rpc_table *rpc_table_new(struct rpc_env *env, grpc_server *grpc);
+struct rpc_table *rpc_table_new(struct rpc_env *env, grpc_server *grpc,
+                                struct rpc_listener *listener);
 struct rpc_table *rpc_table_ref(struct rpc_table *table);
 void rpc_table_unref(struct rpc_table *table);
 void rpc_table_add(struct rpc_table *table, const struct rpc_method *methods, size_t count);

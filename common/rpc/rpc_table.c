@@ -8,11 +8,13 @@
 #include "common/base/limits.h"
 #include "common/rpc/rpc_server_int.h"
 
-struct rpc_table *rpc_table_new(struct rpc_env *env, grpc_server *grpc)
+struct rpc_table *rpc_table_new(struct rpc_env *env, grpc_server *grpc,
+                                struct rpc_listener *listener)
 {
     struct rpc_table *table = base_alloc(sizeof(*table));
     table->env = env;
     table->grpc = grpc;
+    table->listener = listener;
     atomic_init(&table->refs, 1);
     return table;
 }

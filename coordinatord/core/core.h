@@ -56,6 +56,7 @@ struct core_config {
     uint32_t servers_wanted; /* ps tasks of the cluster description; a job starts when so many are
                                 there */
     uint32_t recover_ms;     /* after a restart: how long members may take to come back */
+    uint64_t wall_ms;        /* the time of day at core_start */
 };
 
 /* ---- what members say --------------------------------------------------------------------------
@@ -80,6 +81,15 @@ struct core_ticket {
     uint32_t deadline_ms;
 };
 
+struct core_phases { /* of a step, or sums */
+    uint64_t compute_us;
+    uint64_t
+        serialise_us; /* processor time over all shards, maybe beside the compute; next 2 too */
+    uint64_t copy_us;
+    uint64_t apply_us;
+    uint64_t wait_us; /* what else the device waited for */
+};
+
 struct core_report {
     struct core_step_ref ref;
     uint64_t generation;
@@ -91,6 +101,7 @@ struct core_report {
     const char *text;
     uint32_t staleness;
     bool is_duplicate;
+    struct core_phases phases;
 };
 
 struct core_shard_state {
@@ -137,7 +148,8 @@ enum core_job_state { /* numbers of proto JobState */
 enum core_record_kind {
     CORE_REC_JOB =
         1, /* a job was accepted: text = name, text2 = spec JSON, number = resume (0, 1), wall_ms */
-    CORE_REC_STATE,  /* state = number, text = reason */
+    CORE_REC_STATE, /* state = number, text = reason, wall_ms = when, number2 = wall_ms of the first
+                        RUNNING (0: not yet) */
     CORE_REC_PLACED, /* generation = number, servers in text ("ps:0/1 ps:1/1": name/shard count) */
     CORE_REC_RESET,  /* the acknowledged, abandoned steps and evaluations of the job are forgotten
                         (before ACKED records of a checkpoint) */
@@ -150,6 +162,8 @@ enum core_record_kind {
                            applied, number2 = bytes */
     CORE_REC_COUNTS, /* at the end: number = duplicates refused, number2 = re-issues, first = lost,
                         last = repeated */
+    CORE_REC_ISSUED, /* tickets of steps first..last may leave when this is durable; number, number2 as
+                        for ACKED. A RESET does not forget it */
 };
 
 struct core_record {
@@ -330,9 +344,11 @@ struct core_job_view {
     uint64_t first_ckpt; /* older checkpoints in its directory are not its own; 0: all are */
     uint64_t steps_total;
     uint64_t steps_per_epoch;
-    uint64_t issued;
+    uint64_t
+        issued; /* steps of which a ticket left, by this or an earlier coordinator, and those that
+                        a checkpoint brought */
     uint64_t acknowledged;
-    uint64_t reissued;
+    uint64_t reissued; /* tickets that left beyond the first of their step */
     uint64_t abandoned;
     uint64_t duplicates_refused;
     uint64_t lost;
@@ -352,8 +368,11 @@ struct core_job_view {
     double images_per_second;
     double loss;
     double staleness;
+    uint64_t
+        phase_steps; /* of training, done since the start of this coordinator: whose phases are: */
+    struct core_phases phases;
     uint32_t epoch;
-    double elapsed_s;
+    double elapsed_s; /* by the time of day, since it first ran */
     uint64_t submitted_ms;
     uint32_t worker_count;
     const struct ranges *acked; /* durable */

@@ -24,6 +24,8 @@ void core_event_begin(struct core *core, uint64_t now_ns);
 struct core_act *core_act_add(struct core *core, enum core_act_kind kind);
 void *core_arena(struct core *core, size_t size);
 const char *core_arena_text(struct core *core, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The time of day, as far as the clock of events goes from the start on. */
+uint64_t core_wall_ms(const struct core *core, uint64_t now_ns);
 void core_arm(struct core *core, uint64_t deadline_ns);
 /* Emits a record; strings are copied into the arena. Returns its seq. */
 uint64_t core_record(struct core *core, const struct core_record *record);

@@ -159,7 +159,7 @@ void core_eval_report(struct core *core, struct job *job, const struct core_repo
                                  .number = result.step,
                                  .x = result.loss,
                                  .y = result.accuracy};
-    core_record(core, &record);
+    job->past.eval_seq = core_record(core, &record);
     core_eval_stop(core, job);
     core_act_add(core, CORE_ACT_CHANGED)->job = job->number;
     core->is_fill_due = true;

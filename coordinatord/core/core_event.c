@@ -89,7 +89,13 @@ void core_on_journal_written(struct core *core, uint64_t now_ns, uint64_t seq)
     if (core->next_seq - core->written_seq >= CORE_JOURNAL_MAX)
         core->is_fill_due = true; /* tickets were held back */
     core->written_seq = MAX(core->written_seq, seq);
+    if (core->probe_seq && core->probe_seq <= seq) {
+        double took_s = (double)(core->now_ns - core->probe_ns) / (double)NS_PER_S;
+        core->commit_s = 0.8 * core->commit_s + 0.2 * took_s;
+        core->probe_seq = 0;
+    }
     core_report_written(core);
+    core_issue_written(core);
     core_event_end(core);
 }
 

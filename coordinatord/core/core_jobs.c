@@ -178,8 +178,8 @@ void core_job_free(struct job *job)
     struct ranges *sets[] = {&job->steps.acked,     &job->steps.finished, &job->steps.settled,
                              &job->steps.abandoned, &job->steps.issued,   &job->steps.again,
                              &job->eval.again,      &job->eval.done,      &job->ckpt.acked,
-                             &job->audit.acked,     &job->steps.on_trial, &job->verdict.asked,
-                             &job->verdict.all,     &job->verdict.some};
+                             &job->audit.acked,     &job->steps.on_trial, &job->steps.left,
+                             &job->verdict.asked,   &job->verdict.all,    &job->verdict.some};
     for (size_t i = 0; i < ARRAY_SIZE(sets); i++)
         ranges_done(sets[i]);
     suspicion_done(&job->steps.suspicion);
@@ -274,8 +274,16 @@ void core_job_set_state(struct core *core, struct job *job, enum core_job_state 
     job->reason = copy;
     job->state = state;
     if (is_change) {
-        struct core_record record = {
-            .kind = CORE_REC_STATE, .job = job->number, .number = (uint64_t)state, .text = reason};
+        uint64_t now_ms = core_wall_ms(core, core->now_ns);
+        if (state == CORE_JOB_RUNNING && job->began_ms == 0)
+            job->began_ms = now_ms;
+        job->ended_ms = now_ms; /* so far */
+        struct core_record record = {.kind = CORE_REC_STATE,
+                                     .job = job->number,
+                                     .number = (uint64_t)state,
+                                     .number2 = job->began_ms,
+                                     .wall_ms = now_ms,
+                                     .text = reason};
         core_record(core, &record);
     }
     core_act_add(core, CORE_ACT_CHANGED)->job = job->number;

@@ -39,6 +39,7 @@ void core_free(struct core *core)
     map_done(&core->by_conn);
     map_done(&core->by_session);
     free(core->pending);
+    free(core->waiting);
     free(core->stuck_text);
     free(core->live);
     free(core->view_shards);

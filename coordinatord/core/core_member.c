@@ -298,6 +298,8 @@ void core_member_check(struct core *core)
         if (member->role != CORE_WORKER || !member->flight_count || member->is_stuck)
             continue;
         const struct in_flight *oldest = &member->flight[member->flight_head];
+        if (oldest->is_waiting)
+            continue; /* armed when it leaves */
         due_ns = oldest->sent_ns + oldest->deadline_ms * NS_PER_MS + lease_ns;
         if (core->now_ns < due_ns) {
             core_arm(core, due_ns);
@@ -309,9 +311,10 @@ void core_member_check(struct core *core)
                     member->flight_count);
         member->is_stuck = true;
         struct core_step_ref *refs = core_arena(core, member->flight_count * sizeof(*refs));
-        size_t count = member->flight_count;
-        for (size_t f = 0; f < count; f++)
-            refs[f] = member->flight[member->flight_head + f].ref;
+        size_t count = 0;
+        for (size_t f = 0; f < member->flight_count; f++)
+            if (!member->flight[member->flight_head + f].is_waiting)
+                refs[count++] = member->flight[member->flight_head + f].ref;
         core_step_worker_gone(core, member, BLAME_HUNG, core->now_ns);
         if (member->conn != CORE_NO_CONN) {
             struct core_act *act = core_act_add(core, CORE_ACT_REVOKE);

@@ -81,6 +81,11 @@ void core_event_begin(struct core *core, uint64_t now_ns)
     core->now_ns = MAX(core->now_ns, now_ns);
 }
 
+uint64_t core_wall_ms(const struct core *core, uint64_t now_ns)
+{
+    return core->config.wall_ms + (now_ns - MIN(now_ns, core->start_ns)) / NS_PER_MS;
+}
+
 void core_arm(struct core *core, uint64_t deadline_ns)
 {
     core->deadline_ns = MIN(core->deadline_ns, deadline_ns);
@@ -96,6 +101,10 @@ uint64_t core_record(struct core *core, const struct core_record *record)
         act->record.text = core_arena_text(core, "%s", record->text);
     if (record->text2)
         act->record.text2 = core_arena_text(core, "%s", record->text2);
+    if (core->probe_seq == 0) {
+        core->probe_seq = act->record.seq;
+        core->probe_ns = core->now_ns;
+    }
     return act->record.seq;
 }
 

@@ -65,6 +65,19 @@ static void replay_final(struct job *job, const struct core_record *record)
     core_audit_shard(job, at, &state);
 }
 
+static enum err_code replay_issued(struct job *job, const struct core_record *record,
+                                   struct err *err)
+{
+    if (record->first > record->last || record->last >= job->steps_total)
+        return err_set(err, ERR_CORRUPT, "ledger: job %llu: issued %llu to %llu of %llu steps",
+                       (unsigned long long)job->number, (unsigned long long)record->first,
+                       (unsigned long long)record->last, (unsigned long long)job->steps_total);
+    ranges_add_range(&job->steps.left, record->first, record->last);
+    job->steps.reissued = record->number;
+    job->steps.images = record->number2;
+    return ERR_OK;
+}
+
 enum err_code core_replay(struct core *core, const struct core_record *record, struct err *err)
 {
     ASSERT(!core->is_started);
@@ -80,6 +93,8 @@ enum err_code core_replay(struct core *core, const struct core_record *record, s
             return err_set(err, ERR_CORRUPT, "ledger: job %llu: state %llu, want 0 to 5",
                            (unsigned long long)job->number, (unsigned long long)record->number);
         job->state = (enum core_job_state)record->number;
+        job->began_ms = record->number2;
+        job->ended_ms = record->wall_ms;
         free(job->reason);
         job->reason = base_strdup(record->text ? record->text : "");
         break;
@@ -97,12 +112,16 @@ enum err_code core_replay(struct core *core, const struct core_record *record, s
         job->steps.acked_count += ranges_add_range(&job->steps.acked, record->first, record->last);
         ranges_add_range(&job->steps.finished, record->first, record->last);
         ranges_add_range(&job->steps.settled, record->first, record->last);
+        ranges_add_range(&job->steps.left, record->first, record->last);
         job->steps.reissued = record->number;
         job->steps.images = record->number2;
         break;
+    case CORE_REC_ISSUED:
+        return replay_issued(job, record, err);
     case CORE_REC_ABANDONED:
         core_job_add_abandoned(job, record->first, (uint32_t)record->number,
                                err_from_name(record->text), record->text2);
+        ranges_add(&job->steps.left, record->first);
         break;
     case CORE_REC_EVAL: {
         struct core_eval eval = {(uint32_t)record->first, record->number, record->x, record->y};

@@ -6,8 +6,19 @@
 
 #include "coordinatord/core/core_life_int.h"
 
-#define CREDIT_QUEUE_S 0.020 /* tickets for so many seconds of a worker's speed wait at it */
+#define CREDIT_QUEUE_S                                                                             \
+    0.020 /* tickets for so many seconds of a worker's speed wait at it, beside those that wait for the disk */
 #define RETURN_HOLD_NS (50 * NS_PER_MS) /* after giving steps back a worker waits for more */
+
+static void add_phases(struct job_pace *pace, const struct core_phases *step)
+{
+    pace->phase_steps++;
+    pace->phases.compute_us += step->compute_us;
+    pace->phases.serialise_us += step->serialise_us;
+    pace->phases.copy_us += step->copy_us;
+    pace->phases.apply_us += step->apply_us;
+    pace->phases.wait_us += step->wait_us;
+}
 
 static void done(struct core *core, struct member *worker, struct job *job,
                  const struct core_report *report)
@@ -32,6 +43,7 @@ static void done(struct core *core, struct member *worker, struct job *job,
     job->pace.loss =
         job->pace.has_loss ? 0.98 * job->pace.loss + 0.02 * report->loss : report->loss;
     job->pace.has_loss = true;
+    add_phases(&job->pace, &report->phases);
     job->pace.staleness = 0.98 * job->pace.staleness + 0.02 * report->staleness;
     ack.seq = core_step_finish(core, job, step, report->examples);
     core_ack_pend(core, &ack);
@@ -78,7 +90,7 @@ static void measure_rate(struct core *core, struct member *worker)
     worker->rate = worker->rate > 0 ? 0.7 * worker->rate + 0.3 * rate : rate;
     worker->rate_ns = core->now_ns;
     worker->rate_done = 0;
-    double credit = LIMIT_CREDIT_MIN + 1 + worker->rate * CREDIT_QUEUE_S;
+    double credit = LIMIT_CREDIT_MIN + 1 + worker->rate * (CREDIT_QUEUE_S + core->commit_s);
     worker->credit = (uint32_t)MIN(credit, (double)LIMIT_CREDIT_MAX);
 }
 

@@ -61,11 +61,12 @@ static void roll_back(struct core *core, struct job *job, const char *directory,
         job->steps.acked_count += ranges_add_range(&job->steps.acked, range.first, range.last);
         ranges_add_range(&job->steps.finished, range.first, range.last);
         ranges_add_range(&job->steps.settled, range.first, range.last);
+        ranges_add_range(&job->steps.left, range.first, range.last);
         record = (struct core_record){.kind = CORE_REC_ACKED,
                                       .job = job->number,
                                       .first = range.first,
                                       .last = range.last,
-                                      .number = job->steps.reissued,
+                                      .number = core_issue_again_count(job),
                                       .number2 = job->steps.images};
         core_record(core, &record);
     }
@@ -83,7 +84,7 @@ static void roll_back(struct core *core, struct job *job, const char *directory,
                                       .number = evals[i].step,
                                       .x = evals[i].loss,
                                       .y = evals[i].accuracy};
-        core_record(core, &record);
+        job->past.eval_seq = core_record(core, &record);
     }
     ranges_copy(&job->steps.issued, &job->steps.finished);
     free(job->place.restore_directory);

@@ -48,8 +48,7 @@ static struct core_ticket make_ticket(struct core *core, struct job *job, enum c
         ticket.batch = number % job->steps_per_epoch;
         struct rule_steps steps = core_job_rule_steps(job);
         ticket.pin = job->rule->version(&steps, number);
-        if (!ranges_add(&job->steps.issued, number))
-            job->steps.reissued++;
+        ranges_add(&job->steps.issued, number);
     }
     return ticket;
 }
@@ -67,23 +66,21 @@ static bool next_ticket(struct core *core, struct member *worker, struct job *jo
     return true;
 }
 
-static void hand_out(struct core *core, struct member *worker, const struct job *job,
+/* A batch of an evaluation leaves at once, it is nothing that is counted. False: so it does. */
+static bool hand_out(struct core *core, struct member *worker, struct job *job,
                      const struct core_ticket *ticket)
 {
     send_open(core, worker, job);
-    struct in_flight flight = {ticket->ref, ticket->generation, core->now_ns, 0,
-                               ticket->deadline_ms};
+    if (ticket->ref.kind == CORE_TRAIN) {
+        core_issue_add(core, worker, job, ticket);
+        return true;
+    }
+    struct in_flight flight = {.ref = ticket->ref,
+                               .generation = ticket->generation,
+                               .sent_ns = core->now_ns,
+                               .deadline_ms = ticket->deadline_ms};
     core_flight_push(worker, &flight);
-}
-
-static void send_tickets(struct core *core, struct member *worker,
-                         const struct core_ticket *tickets, size_t count)
-{
-    struct core_act *act = core_act_add(core, CORE_ACT_TICKETS);
-    act->conn = worker->conn;
-    act->tickets = tickets;
-    act->count = count;
-    core_arm(core, core->now_ns + (tickets[0].deadline_ms + core->config.lease_ms) * NS_PER_MS);
+    return false;
 }
 
 /* The worker is empty: it gets one suspect and nothing else until that one is back. */
@@ -99,9 +96,9 @@ static void fill_alone(struct core *core, struct member *worker)
                             number);
         struct core_ticket *ticket = core_arena(core, sizeof(*ticket));
         *ticket = make_ticket(core, job, kind, number);
-        hand_out(core, worker, job, ticket);
+        if (!hand_out(core, worker, job, ticket))
+            core_issue_send(core, worker, ticket, 1);
         worker->is_alone = true;
-        send_tickets(core, worker, ticket, 1);
         return;
     }
 }
@@ -124,9 +121,10 @@ void core_sched_fill(struct core *core, struct member *worker)
     }
     size_t room = worker->credit - worker->flight_count;
     struct core_ticket *tickets = NULL;
-    size_t count = 0;
+    size_t made = 0;
+    size_t count = 0; /* of those that leave at once */
     size_t misses = 0;
-    while (count < room && misses < core->live_count) {
+    while (made < room && misses < core->live_count) {
         struct job *job = core->live[worker->turn++ % core->live_count]; /* jobs take turns */
         struct core_ticket ticket;
         if (!core_job_is_runnable(core, job) || !next_ticket(core, worker, job, &ticket)) {
@@ -134,13 +132,15 @@ void core_sched_fill(struct core *core, struct member *worker)
             continue;
         }
         misses = 0;
+        made++;
+        if (hand_out(core, worker, job, &ticket))
+            continue;
         if (!tickets)
             tickets = core_arena(core, room * sizeof(*tickets));
         tickets[count++] = ticket;
-        hand_out(core, worker, job, &ticket);
     }
     if (count)
-        send_tickets(core, worker, tickets, count);
+        core_issue_send(core, worker, tickets, count);
 }
 
 void core_sched_fill_all(struct core *core)

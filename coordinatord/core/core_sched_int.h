@@ -28,6 +28,18 @@ void core_step_worker_gone(struct core *core, struct member *worker, enum blame 
 void core_step_revoke_job(struct core *core, struct job *job);
 bool core_step_adopt(struct core *core, struct member *worker, const struct core_step_ref *ref);
 
+/* core_issue.c */
+/* The ticket is in flight and leaves when it is written. */
+void core_issue_add(struct core *core, struct member *worker, struct job *job,
+                    const struct core_ticket *ticket);
+/* It comes back; nothing when it had left. */
+void core_issue_cancel(struct core *core, struct job *job, const struct in_flight *flight);
+void core_issue_written(struct core *core); /* those that were written leave */
+void core_issue_send(struct core *core, const struct member *worker,
+                     const struct core_ticket *tickets, size_t count);
+/* Tickets beyond the first of their step, as the ledger has to have it. */
+uint64_t core_issue_again_count(const struct job *job);
+
 /* core_verdict.c */
 void core_verdict_advance(struct core *core, struct job *job);
 void core_verdict_answer(struct core *core, struct job *job, const struct order *order,

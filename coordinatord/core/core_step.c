@@ -24,6 +24,7 @@ uint64_t core_step_finish(struct core *core, struct job *job, uint64_t step, uin
     job->steps.failed_in_a_row = 0;
     job->steps.images += examples;
     ranges_add(&job->steps.issued, step);
+    ranges_add(&job->steps.left, step);
     ranges_remove_range(&job->steps.again, step, step);
     ranges_remove_range(&job->steps.on_trial, step, step);
     core_suspect_clear(job, CORE_TRAIN, step);
@@ -33,7 +34,7 @@ uint64_t core_step_finish(struct core *core, struct job *job, uint64_t step, uin
                                  .job = job->number,
                                  .first = step,
                                  .last = step,
-                                 .number = job->steps.reissued,
+                                 .number = core_issue_again_count(job),
                                  .number2 = job->steps.images};
     return core_record(core, &record);
 }
@@ -45,6 +46,7 @@ void core_step_abandon(struct core *core, struct job *job, uint64_t step, uint32
         return;
     core_job_add_abandoned(job, step, attempts, code, text);
     ranges_add(&job->steps.issued, step); /* perhaps by an earlier life of ours */
+    ranges_add(&job->steps.left, step);
     ranges_remove_range(&job->steps.again, step, step);
     ranges_remove_range(&job->steps.on_trial, step, step);
     core_suspect_clear(job, CORE_TRAIN, step);
@@ -91,6 +93,7 @@ void core_step_give_back(struct core *core, struct job *job, const struct in_fli
                          enum blame blame, const char *who)
 {
     const struct core_step_ref *ref = &flight->ref;
+    core_issue_cancel(core, job, flight);
     if (!core_job_is_active(job) || flight->generation != job->generation)
         return;
     core->is_fill_due = true;
@@ -133,14 +136,22 @@ void core_step_worker_gone(struct core *core, struct member *worker, enum blame 
         memcpy(flights, worker->flight + worker->flight_head, count * sizeof(*flights));
     worker->flight_count = 0; /* first: what follows may end a job and look through all flights */
     worker->flight_head = 0;
-    if (blame == BLAME_DEATH && count > 1)
-        core_suspect_add_all(core, flights, count);
-    for (size_t i = 0; i < count; i++)
-        flights[i].gone_ns = MAX(flights[i].sent_ns, gone_ns);
-    for (size_t i = 0; blame == BLAME_DEATH && i < count && i < CORE_SUSPECTS; i++)
-        witness(core, &flights[i]);
-    bool is_sure = blame == BLAME_HUNG || count == 1;
+    size_t held = 0; /* first among the flights: what it had got */
     for (size_t i = 0; i < count; i++) {
+        struct in_flight flight = flights[i];
+        flight.gone_ns = MAX(flight.sent_ns, gone_ns);
+        struct job *job = core_job_of(core, flight.ref.job);
+        if (!flight.is_waiting)
+            flights[held++] = flight;
+        else if (job)
+            core_step_give_back(core, job, &flight, BLAME_NONE, worker->name);
+    }
+    for (size_t i = 0; blame == BLAME_DEATH && i < held && i < CORE_SUSPECTS; i++)
+        witness(core, &flights[i]);
+    bool is_sure = blame == BLAME_HUNG || held == 1;
+    if (blame == BLAME_DEATH && held > 1)
+        core_suspect_add_all(core, flights, held);
+    for (size_t i = 0; i < held; i++) {
         struct job *job = core_job_of(core, flights[i].ref.job);
         if (job)
             core_step_give_back(core, job, &flights[i], is_sure && i == 0 ? blame : BLAME_NONE,
@@ -164,7 +175,8 @@ void core_step_revoke_job(struct core *core, struct job *job)
             struct in_flight flight = worker->flight[worker->flight_head + f];
             if (flight.ref.job != job->number)
                 continue;
-            refs[count++] = flight.ref;
+            if (!flight.is_waiting)
+                refs[count++] = flight.ref;
             core_flight_remove(worker, &worker->flight[worker->flight_head + f]);
             core_step_give_back(core, job, &flight, BLAME_NONE, worker->name);
         }
@@ -186,8 +198,10 @@ bool core_step_adopt(struct core *core, struct member *worker, const struct core
         job->phase == PHASE_PLANNING || job->phase == PHASE_PLACING ||
         worker->flight_count >= LIMIT_CREDIT_MAX || !ranges_add(&job->steps.issued, ref->step))
         return false;
-    struct in_flight flight = {*ref, job->generation, core->now_ns, 0,
-                               job->spec->steps.deadline_ms};
+    struct in_flight flight = {.ref = *ref,
+                               .generation = job->generation,
+                               .sent_ns = core->now_ns,
+                               .deadline_ms = job->spec->steps.deadline_ms};
     core_flight_push(worker, &flight);
     core_arm(core, core->now_ns + (flight.deadline_ms + core->config.lease_ms) * NS_PER_MS);
     return true;

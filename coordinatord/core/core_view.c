@@ -9,13 +9,16 @@
 static void fill_rates(const struct core *core, const struct job *job, uint64_t now_ns,
                        struct core_job_view *view)
 {
+    uint64_t end_ms = job->phase == PHASE_ENDED ? job->ended_ms : core_wall_ms(core, now_ns);
+    view->elapsed_s =
+        job->began_ms && end_ms > job->began_ms ? (double)(end_ms - job->began_ms) * 1e-3 : 0;
     uint64_t end_ns = job->phase == PHASE_ENDED ? job->end_ns : now_ns;
-    view->elapsed_s = end_ns > job->begin_ns ? (double)(end_ns - job->begin_ns) * 1e-9 : 0;
+    double here_s = end_ns > job->begin_ns ? (double)(end_ns - job->begin_ns) * 1e-9 : 0;
     if (job->phase == PHASE_ENDED ||
         job->phase == PHASE_FINISHING) { /* over the whole run of this process */
-        if (view->elapsed_s > 0 && core->is_started) {
-            view->steps_per_second = (double)job->pace.acked_here / view->elapsed_s;
-            view->images_per_second = (double)job->pace.images_here / view->elapsed_s;
+        if (here_s > 0 && core->is_started) {
+            view->steps_per_second = (double)job->pace.acked_here / here_s;
+            view->images_per_second = (double)job->pace.images_here / here_s;
         }
         return;
     }
@@ -74,6 +77,13 @@ static uint32_t last_epoch(const struct job *job)
     return low ? (uint32_t)((low - 1) / job->steps_per_epoch) : 0;
 }
 
+/* The last one counts when no restart can take it back. */
+static size_t durable_evals(const struct core *core, const struct job *job)
+{
+    bool is_ahead = job->past.eval_count && job->past.eval_seq > core->written_seq;
+    return job->past.eval_count - is_ahead;
+}
+
 bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
                    struct core_job_view *ret_view)
 {
@@ -94,7 +104,7 @@ bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
         .first_ckpt = core_job_first_ckpt(job),
         .steps_total = job->steps_total,
         .steps_per_epoch = job->steps_per_epoch,
-        .issued = ranges_total(&job->steps.issued),
+        .issued = ranges_total(&job->steps.left),
         .acknowledged = job->steps.acked_count,
         .reissued = job->steps.reissued,
         .abandoned = job->past.abandoned_count,
@@ -102,7 +112,7 @@ bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
         .repeated = job->accounts.repeated,
         .is_accounting_final = job->accounts.is_accounting_final,
         .evals = job->past.evals,
-        .eval_count = job->past.eval_count,
+        .eval_count = durable_evals(core, job),
         .ckpts = job->past.ckpts,
         .ckpt_count = job->past.ckpt_count,
         .abandoned_steps = job->past.abandoned_list,
@@ -111,14 +121,14 @@ bool core_job_view(struct core *core, uint64_t now_ns, uint64_t number,
         .notice_count = job->past.notice_count,
         .loss = job->pace.loss,
         .staleness = job->pace.staleness,
+        .phase_steps = job->pace.phase_steps,
+        .phases = job->pace.phases,
         .epoch = job->phase == PHASE_ENDED ? last_epoch(job) : job->steps.epoch,
         .submitted_ms = job->submitted_ms,
         .acked = &job->steps.acked,
         .abandoned_set = &job->steps.abandoned,
         .ckpt_acked = &job->ckpt.acked,
     };
-    if (!core->is_started || job->phase == PHASE_ENDED)
-        ret_view->issued = MAX(ret_view->issued, ret_view->acknowledged + ret_view->abandoned);
     for (size_t i = 0; i < core->member_count; i++) {
         const struct member *worker = core->members[i];
         for (size_t f = 0; f < worker->flight_count; f++) {

@@ -38,6 +38,12 @@ struct pending_ack {
     uint32_t examples;
 };
 
+struct waiting_ticket { /* until its record is durable */
+    uint64_t seq;
+    uint64_t session;
+    struct core_ticket ticket;
+};
+
 struct arena_block {
     struct arena_block *next;
     size_t size;
@@ -58,7 +64,10 @@ struct core {
     uint64_t next_job;
     uint64_t next_seq;
     uint64_t written_seq;
-    bool is_stuck; /* the ledger */
+    bool is_stuck;      /* the ledger */
+    double commit_s;    /* how long a record waits to be durable, smoothed */
+    uint64_t probe_seq; /* of the record that is being timed; 0: none */
+    uint64_t probe_ns;
     char *stuck_text;
 
     struct member **members; /* core_members.c */
@@ -77,6 +86,11 @@ struct core {
     size_t pending_head;
     size_t pending_count;
     size_t pending_capacity;
+
+    struct waiting_ticket *waiting; /* ring, oldest first; core_issue.c */
+    size_t waiting_head;
+    size_t waiting_count;
+    size_t waiting_capacity;
 
     /* What an event leaves to its end (core_event_end). */
     size_t drops_due; /* jobs with an end_seq */

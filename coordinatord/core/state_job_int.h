@@ -73,8 +73,11 @@ struct job_steps {
     struct suspicion suspicion;
     struct map troubles; /* step + 1 -> struct trouble, of steps that are not finished */
     uint64_t acked_count;
-    uint32_t failed_in_a_row; /* steps that were tried out since one was done */
-    uint64_t reissued;
+    struct ranges
+        left; /* of which a ticket left, or which came with a checkpoint; in all generations */
+    uint64_t reissues_waiting; /* tickets that are not the first of their step and have not left */
+    uint32_t failed_in_a_row;  /* steps that were tried out since one was done */
+    uint64_t reissued;         /* such that left */
     uint64_t images;
     uint64_t pruned; /* watermark last told to the shards */
 
@@ -107,7 +110,8 @@ struct job_place {
     enum recovery recovery;
     uint64_t placed_seq; /* of the record of the placement; the orders go out when it is durable */
     bool is_ordered;
-    uint64_t create_again_ns; /* when to ask servers again that could not make their slices; 0: no */
+    uint64_t
+        create_again_ns; /* when to ask servers again that could not make their slices; 0: no */
     char *restore_directory;
     bool is_replayed_placement; /* the servers came from the ledger; a plan for them is asked for
                                    again */
@@ -193,6 +197,7 @@ struct job_accounts { /* core_audit.c */
 struct job_past { /* core_jobs.c */
     struct core_eval *evals;
     size_t eval_count;
+    uint64_t eval_seq;         /* of the record of the last */
     uint64_t evaluated_epochs; /* 1-based epoch of the last evaluation that is done or not wanted */
     struct core_ckpt *ckpts;
     size_t ckpt_count;
@@ -206,7 +211,9 @@ struct job_pace { /* core_report.c, core_watch.c */
     double loss;  /* smoothed */
     bool has_loss;
     double staleness;
-    uint64_t acked_here; /* by this process, for rates */
+    uint64_t phase_steps;
+    struct core_phases phases; /* sums over them */
+    uint64_t acked_here;       /* by this process, for rates */
     uint64_t images_here;
     uint64_t slot_ns; /* begin of the newest rate slot (one second each) */
     uint64_t slot_steps[RATE_SLOTS];
@@ -248,8 +255,10 @@ struct job {
     uint64_t progress_ns;         /* when something last moved on */
     uint64_t stall_ns;            /* when the next word about no progress is due */
     uint64_t hold_until_ns;
-    uint64_t begin_ns; /* of running, for rates */
+    uint64_t begin_ns; /* of running, by this process, for rates */
     uint64_t end_ns;
+    uint64_t began_ms; /* the time of day of its first RUNNING; 0: not yet */
+    uint64_t ended_ms;
     uint64_t end_seq; /* record of the end, until it is durable and the servers were told; else 0 */
 
     struct job_steps steps;

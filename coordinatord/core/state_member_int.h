@@ -15,6 +15,8 @@ struct in_flight {
     uint64_t sent_ns;
     uint64_t gone_ns; /* when its worker was last there; 0: it is */
     uint32_t deadline_ms;
+    bool is_waiting; /* the ticket has not left: core_issue.c */
+    bool is_again;   /* and is not the first of its step */
 };
 
 struct opened {
@@ -52,6 +54,7 @@ struct member {
     bool is_leaving;
     bool is_alone;          /* its only ticket is a suspect: nothing is added to it */
     uint64_t hold_until_ns; /* gave steps back: a pause before it gets more */
+    size_t leaving_count;   /* tickets that leave in this event; core_issue.c */
     size_t turn;            /* which running job was served last */
 
     /* workers: core_report.c */

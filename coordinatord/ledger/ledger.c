@@ -24,7 +24,8 @@
 #include "common/base/log.h"
 #include "coordinatord/ledger/ledger_db.h"
 
-#define RETRY_MS 1000 /* a full disk is emptied by people */
+#define RETRY_MS   1000 /* a full disk is emptied by people */
+#define OPEN_TRIES 10   /* a second apart; then whoever started us may say so and start us again */
 
 struct batch {
     struct core_record *records; /* strings are the batch's own */
@@ -60,14 +61,15 @@ static void batch_clear(struct batch *batch)
     batch->count = 0;
 }
 
-/* Adds a record; an ACKED one that goes on where the last one of its job ended makes that one
+/* Adds a record; an ACKED or ISSUED one that goes on where the last one of its job ended makes that one
  * longer. */
 static void batch_add(struct batch *batch, const struct core_record *record)
 {
     batch->last_seq = record->seq;
-    if (record->kind == CORE_REC_ACKED && batch->count) {
+    bool is_range = record->kind == CORE_REC_ACKED || record->kind == CORE_REC_ISSUED;
+    if (is_range && batch->count) {
         struct core_record *tail = &batch->records[batch->count - 1];
-        if (tail->kind == CORE_REC_ACKED && tail->job == record->job &&
+        if (tail->kind == record->kind && tail->job == record->job &&
             tail->last + 1 == record->first) {
             tail->seq = record->seq;
             tail->last = record->last;
@@ -208,6 +210,22 @@ static void ledger_free(struct ledger *ledger)
 }
 DEFINE_AUTO(ledger)
 
+/* The file, this start counted in it. */
+static enum err_code open_db(struct ledger *ledger, uint64_t *ret_start, struct err *err)
+{
+    AUTO_MEM char *path = base_asprintf("%s/ledger.db", ledger->dir);
+    enum err_code code = ledger->lock_fd >= 0 ? ERR_OK : lock_dir(ledger, err);
+    if (code == ERR_OK)
+        code = ledger_db_open(path, &ledger->db, err);
+    if (code == ERR_OK)
+        code = ledger_db_count_start(ledger->db, LIMIT_JOBS_KEPT, ret_start, &ledger->id, err);
+    if (code == ERR_OK)
+        return ERR_OK;
+    ledger_db_free(ledger->db);
+    ledger->db = NULL;
+    return code;
+}
+
 enum err_code ledger_open(const char *state_dir, const struct ledger_callbacks *callbacks,
                           struct ledger **ret_ledger, uint64_t *ret_start, struct err *err)
 {
@@ -223,12 +241,15 @@ enum err_code ledger_open(const char *state_dir, const struct ledger_callbacks *
     pthread_cond_init(&ledger->wake, &attr);
     pthread_condattr_destroy(&attr);
 
-    AUTO_MEM char *path = base_asprintf("%s/ledger.db", state_dir);
-    enum err_code code = lock_dir(ledger, err);
-    if (code == ERR_OK)
-        code = ledger_db_open(path, &ledger->db, err);
-    if (code == ERR_OK)
-        code = ledger_db_count_start(ledger->db, LIMIT_JOBS_KEPT, ret_start, &ledger->id, err);
+    enum err_code code = open_db(ledger, ret_start, err);
+    for (int tried = 1; err_passes(code) && tried < OPEN_TRIES; tried++) {
+        if (tried == 1)
+            log_warn("ledger.waiting", "tries=%d retry_ms=%d err=\"%s\"", OPEN_TRIES, RETRY_MS,
+                     err->text);
+        struct timespec pause = {.tv_sec = RETRY_MS / 1000};
+        nanosleep(&pause, NULL); /* before there is a loop that could wait */
+        code = open_db(ledger, ret_start, err);
+    }
     if (code != ERR_OK)
         return code;
     *ret_ledger = TAKE(ledger);

@@ -11,7 +11,7 @@
  *         coordinator on the same directory is refused). Copies records when posted.
  * Thread  open, load, post, close: the loop's. on_written and on_stuck are called on the writer
  *         thread; they must only hand over (rpc_env_post, uv_async).
- * Errors  ERR_IO with path and SQLite's words; ERR_NOT_FOUND: no such state directory; ERR_CORRUPT
+ * Errors  ERR_IO, ERR_FULL (no space left) with path and SQLite's words; ERR_NOT_FOUND: no such state directory; ERR_CORRUPT
  *         when the file is not our ledger or a newer version; ERR_EXISTS: another coordinator holds
  *         the directory.
  */
@@ -29,7 +29,8 @@ struct ledger_callbacks {
     void *arg;
 };
 
-/* Opens or creates, counts this start durably, prunes ended jobs beyond LIMIT_JOBS_KEPT. */
+/* Opens or creates, counts this start durably, prunes ended jobs beyond LIMIT_JOBS_KEPT. Where no
+ * space, descriptors or memory are left it waits for some, ten seconds at most. */
 MUST_CHECK enum err_code ledger_open(const char *state_dir,
                                      const struct ledger_callbacks *callbacks,
                                      struct ledger **ret_ledger, uint64_t *ret_start,
@@ -37,7 +38,7 @@ MUST_CHECK enum err_code ledger_open(const char *state_dir,
 /* Drawn when the ledger was made: tells its jobs from those of another one with the same numbers. */
 uint64_t ledger_id(const struct ledger *ledger);
 /* Calls on_record for all that is held, as records that core_replay takes: per job JOB, STATE,
- * PLACED, ACKED..., ABANDONED..., EVAL..., CKPT..., FINAL..., COUNTS, jobs by rising number. Before
+ * PLACED, ISSUED..., ACKED..., ABANDONED..., EVAL..., CKPT..., FINAL..., COUNTS, jobs by rising number. Before
  * ledger_begin. */
 MUST_CHECK enum err_code ledger_load(struct ledger *ledger,
                                      enum err_code (*on_record)(void *arg,

@@ -4,9 +4,12 @@
  */
 #include "coordinatord/ledger/ledger_db.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "coordinatord/ledger/ledger_db_int.h"
 
@@ -26,8 +29,10 @@ static enum err_code pragma_number(struct ledger_db *db, const char *text, int64
     return code;
 }
 
-/* Refuses what is not ours before anything is written to it; ret_is_new: an empty file. */
-static enum err_code check_identity(struct ledger_db *db, bool *ret_is_new, struct err *err)
+/* Refuses what is not ours before anything is written to it; ret_is_new: an empty file;
+ * ret_is_old: of an earlier version. */
+static enum err_code check_identity(struct ledger_db *db, bool *ret_is_new, bool *ret_is_old,
+                                    struct err *err)
 {
     int64_t application = 0;
     int64_t version = 0;
@@ -54,6 +59,7 @@ static enum err_code check_identity(struct ledger_db *db, bool *ret_is_new, stru
                        ", this program reads up to %d; use a newer one",
                        db->path, version, LEDGER_DB_VERSION);
     *ret_is_new = false;
+    *ret_is_old = version < LEDGER_DB_VERSION;
     return ERR_OK;
 }
 
@@ -73,7 +79,8 @@ static enum err_code check_pages(struct ledger_db *db, struct err *err)
     return code;
 }
 
-static enum err_code create_schema(struct ledger_db *db, struct err *err)
+/* Tables made or changed, and the identity beside them: whole or not there. */
+static enum err_code change_schema(struct ledger_db *db, const char *text, struct err *err)
 {
     char pragmas[128];
     sqlite3_snprintf(sizeof(pragmas), pragmas,
@@ -81,13 +88,35 @@ static enum err_code create_schema(struct ledger_db *db, struct err *err)
                      LEDGER_DB_APPLICATION_ID, LEDGER_DB_VERSION);
     enum err_code code = ledger_stmt_exec(db, "BEGIN IMMEDIATE", err);
     if (code == ERR_OK)
-        code = ledger_stmt_exec(db, LEDGER_SQL_SCHEMA, err);
+        code = ledger_stmt_exec(db, text, err);
     if (code == ERR_OK)
-        code = ledger_stmt_exec(
-            db, pragmas, err); /* the identity is part of the transaction: whole or not there */
+        code = ledger_stmt_exec(db, pragmas, err);
     if (code != ERR_OK && !sqlite3_get_autocommit(db->sql))
         sqlite3_exec(db->sql, "ROLLBACK", NULL, NULL, NULL);
     return code;
+}
+
+/* SQLite opens for reading what it cannot open for writing, whatever the reason was. */
+static enum err_code check_writable(struct ledger_db *db, struct err *err)
+{
+    if (sqlite3_db_readonly(db->sql, "main") == 0)
+        return ERR_OK;
+    if (access(db->path, W_OK) != 0)
+        return err_from_errno(err, errno, "ledger %s: cannot be written", db->path);
+    return err_set(err, ERR_FULL, "ledger %s: could not be opened for writing just now", db->path);
+}
+
+static enum err_code change_from_1(struct ledger_db *db, struct err *err)
+{
+    int64_t columns = 0;
+    enum err_code code =
+        pragma_number(db, "SELECT count(*) FROM pragma_table_info('jobs')", &columns, err);
+    if (code != ERR_OK)
+        return code;
+    if (columns == 0)
+        return err_set(err, ERR_CORRUPT, "ledger %s: schema version 1 without a table \"jobs\"",
+                       db->path);
+    return change_schema(db, LEDGER_SQL_FROM_1, err);
 }
 
 enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct err *err)
@@ -101,7 +130,10 @@ enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct
     sqlite3_busy_timeout(db->sql, 2000); /* somebody looks into it with sqlite3(1) */
 
     bool is_new = false;
-    enum err_code code = check_identity(db, &is_new, err);
+    bool is_old = false;
+    enum err_code code = check_writable(db, err);
+    if (code == ERR_OK)
+        code = check_identity(db, &is_new, &is_old, err);
     if (code == ERR_OK)
         code = ledger_stmt_exec(
             db,
@@ -112,13 +144,20 @@ enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db, struct
             "PRAGMA journal_size_limit = 16777216;", /* a burst leaves no large file behind */
             err);
     if (code == ERR_OK && is_new)
-        code = create_schema(db, err);
+        code = change_schema(db, LEDGER_SQL_SCHEMA, err);
     if (code == ERR_OK)
         code = check_pages(db, err);
+    if (code == ERR_OK && is_old)
+        code = change_from_1(db, err);
     if (code == ERR_OK)
         code = ledger_stmt_prepare_all(db, err);
+    struct stat st;
+    if (code == ERR_OK && stat(path, &st) != 0)
+        code = err_from_errno(err, errno, "ledger %s: stat", path);
     if (code != ERR_OK)
         return code;
+    db->device = st.st_dev;
+    db->inode = st.st_ino;
     *ret_db = TAKE(db);
     return ERR_OK;
 }
@@ -136,7 +175,8 @@ void ledger_db_free(struct ledger_db *db)
 
 static enum err_code prune_ended(struct ledger_db *db, uint32_t jobs_kept, struct err *err)
 {
-    static const char *const children[] = {"acked", "abandoned", "evals", "ckpts", "finals"};
+    static const char *const children[] = {"acked", "issued", "abandoned",
+                                           "evals", "ckpts",  "finals"};
     sqlite3_stmt *stmt = ledger_stmt_use(db, SQL_ENDED);
     ledger_stmt_bind_u64(stmt, 1, jobs_kept);
     bool has_any = false;

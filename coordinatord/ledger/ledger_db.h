@@ -2,7 +2,7 @@
 /* ledger_db: the tables of the ledger in SQLite, and the records of the core written into and read
  * from them.
  *
- * One row a job, one a range of acknowledged steps, one an abandoned step, evaluation, checkpoint
+ * One row a job, one a range of acknowledged steps and of issued ones, one an abandoned step, evaluation, checkpoint
  * and shard of the end. Acknowledged steps that touch are merged before SQL sees them and with
  * their neighbours in the table, so a job that trained a million steps in order is one row.
  * ledger_db_apply is one transaction; applying the same records again changes nothing, which makes
@@ -10,8 +10,10 @@
  *
  * Owns    the connection (WAL, synchronous FULL, exclusive) and its prepared statements.
  * Thread  one at a time: the loop's until the writer thread starts, the writer's after.
- * Errors  ERR_IO with path and SQLite's words (disk full included). ERR_CORRUPT: not a database,
- * not ours, newer than this program, or a row that no record can have made.
+ * Errors  ERR_IO with path and SQLite's words; a file that was removed or replaced under us, too.
+ *         ERR_FULL, ERR_NO_MEMORY: no space, descriptors or memory; worth trying again.
+ *         ERR_CORRUPT: not a database, not ours, newer than this program, or a row that no record
+ *         can have made.
  */
 #ifndef COORDINATORD_LEDGER_LEDGER_DB_H
 #define COORDINATORD_LEDGER_LEDGER_DB_H
@@ -20,11 +22,12 @@
 #include "coordinatord/core/core.h"
 
 #define LEDGER_DB_APPLICATION_ID 0x53464c44 /* "SFLD" */
-#define LEDGER_DB_VERSION        1          /* of the schema, in user_version */
+#define LEDGER_DB_VERSION        2          /* of the schema, in user_version */
 
 struct ledger_db;
 
-/* Opens or creates the file; its directory has to exist. */
+/* Opens or creates the file, or makes one of an older version into one of this; its directory has to
+ * exist. */
 MUST_CHECK enum err_code ledger_db_open(const char *path, struct ledger_db **ret_db,
                                         struct err *err);
 void ledger_db_free(struct ledger_db *db);

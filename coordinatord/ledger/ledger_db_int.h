@@ -10,6 +10,7 @@
 #define COORDINATORD_LEDGER_LEDGER_DB_INT_H
 
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #include "coordinatord/ledger/ledger_db.h"
 #include "coordinatord/ledger/ledger_sql.h"
@@ -30,8 +31,10 @@ struct ledger_write {
 };
 
 struct ledger_db {
-    char *path;                          /* ledger_db.c */
-    sqlite3 *sql;                        /* ledger_db.c opens and closes it, all use it */
+    char *path;   /* ledger_db.c */
+    sqlite3 *sql; /* ledger_db.c opens and closes it, all use it */
+    dev_t device; /* ledger_db.c, with inode: the file that is open */
+    ino_t inode;
     sqlite3_stmt *statements[SQL_COUNT]; /* ledger_db_stmt.c */
     struct ledger_write write;           /* ledger_db_write.c */
 };
@@ -58,6 +61,7 @@ MUST_CHECK enum err_code ledger_stmt_query_u64(struct ledger_db *db, sqlite3_stm
 /* Any SQL text, without values. */
 MUST_CHECK enum err_code ledger_stmt_exec(struct ledger_db *db, const char *text, struct err *err);
 
+/* ERR_IO also when somebody removed or replaced the file. */
 MUST_CHECK enum err_code ledger_stmt_begin(struct ledger_db *db, struct err *err);
 MUST_CHECK enum err_code ledger_stmt_commit(struct ledger_db *db, struct err *err);
 /* Ends open reads, too. Nothing to do when SQLite has rolled back by itself. */

@@ -25,7 +25,7 @@ static bool column_is_null(sqlite3_stmt *stmt, int index)
     return sqlite3_column_type(stmt, index) == SQLITE_NULL;
 }
 
-static struct core_record acked_of(sqlite3_stmt *stmt)
+static struct core_record range_of(sqlite3_stmt *stmt)
 {
     return (struct core_record){.first = column_u64(stmt, 0), .last = column_u64(stmt, 1)};
 }
@@ -76,12 +76,14 @@ static enum err_code load_rows(const struct load *load, enum ledger_statement wh
         struct core_record record = read(stmt);
         record.kind = kind;
         record.job = job->job;
-        if (kind == CORE_REC_ACKED) {
+        if (kind == CORE_REC_ACKED || kind == CORE_REC_ISSUED) {
             if (record.first > record.last || record.last >= LIMIT_STEPS)
                 return err_set(err, ERR_CORRUPT,
-                               "ledger %s: job %" PRIu64 ": acknowledged range %" PRIu64
-                               "..%" PRIu64 ", want first <= last < 2^48",
-                               load->db->path, job->job, record.first, record.last);
+                               "ledger %s: job %" PRIu64 ": %s range %" PRIu64 "..%" PRIu64
+                               ", want first <= last < 2^48",
+                               load->db->path, job->job,
+                               kind == CORE_REC_ACKED ? "acknowledged" : "issued", record.first,
+                               record.last);
             record.number = job->number;
             record.number2 = job->number2;
         }
@@ -109,6 +111,7 @@ static enum err_code load_job(const struct load *load, sqlite3_stmt *row, struct
                                       .job = job,
                                       .number = column_u64(row, 8),
                                       .text = column_text(row, 9),
+                                      .number2 = column_u64(row, 19),
                                       .wall_ms = column_u64(row, 10)};
         if (record.number > CORE_JOB_CANCELLED)
             return err_set(err, ERR_CORRUPT,
@@ -130,7 +133,8 @@ static enum err_code load_job(const struct load *load, sqlite3_stmt *row, struct
         enum core_record_kind kind;
         struct core_record (*read)(sqlite3_stmt *stmt);
     } tables[] = {
-        {SQL_LOAD_ACKED, CORE_REC_ACKED, acked_of},
+        {SQL_LOAD_ISSUED, CORE_REC_ISSUED, range_of},
+        {SQL_LOAD_ACKED, CORE_REC_ACKED, range_of},
         {SQL_LOAD_ABANDONED, CORE_REC_ABANDONED, abandoned_of},
         {SQL_LOAD_EVALS, CORE_REC_EVAL, eval_of},
         {SQL_LOAD_CKPTS, CORE_REC_CKPT, ckpt_of},

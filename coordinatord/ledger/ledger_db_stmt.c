@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ledger_db_stmt: SQLite as the other files of ledger_db see it. */
-#include <string.h>
+#include <errno.h>
+#include <sys/stat.h>
 
 #include "coordinatord/ledger/ledger_db_int.h"
 
@@ -9,6 +10,21 @@ static const char *const statement_text[SQL_COUNT] = {
     LEDGER_SQL_STATEMENTS(X)
 #undef X
 };
+
+/* Of the call that failed. SQLite keeps it with the connection, but for a COMMIT, where only the file
+ * knows it: the write-ahead log, or the database when the log is moved into it. */
+static int last_errno(const struct ledger_db *db)
+{
+    int errnum = sqlite3_system_errno(db->sql);
+    sqlite3_file *log = NULL;
+    if (!errnum)
+        sqlite3_file_control(db->sql, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (!errnum && log && log->pMethods)
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &errnum);
+    if (!errnum)
+        sqlite3_file_control(db->sql, "main", SQLITE_FCNTL_LAST_ERRNO, &errnum);
+    return errnum;
+}
 
 /* The one place where SQLite's codes become ours. */
 enum err_code ledger_stmt_err(struct err *err, const struct ledger_db *db, const char *what)
@@ -19,12 +35,24 @@ enum err_code ledger_stmt_err(struct err *err, const struct ledger_db *db, const
     if (primary == SQLITE_NOTADB || primary == SQLITE_CORRUPT)
         return err_set(err, ERR_CORRUPT, "ledger %s: %s: %s", db->path, what, words);
     if (primary == SQLITE_FULL)
-        return err_set(err, ERR_IO, "ledger %s: %s: %s (disk full, quota or file size limit)",
+        return err_set(err, ERR_FULL, "ledger %s: %s: %s (disk full, quota or file size limit)",
                        db->path, what, words);
-    int errnum = sqlite3_system_errno(db->sql);
-    if ((primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN) && errnum != 0)
-        return err_set(err, ERR_IO, "ledger %s: %s: %s (%s)", db->path, what, words,
-                       strerror(errnum));
+    if (primary == SQLITE_NOMEM || code == SQLITE_IOERR_NOMEM)
+        return err_set(err, ERR_NO_MEMORY, "ledger %s: %s: %s", db->path, what, words);
+    int errnum = last_errno(db);
+    /* A file of the ledger that is not there, where we make what is missing: SQLite opened something
+     * in vain and looked for another since. */
+    if (primary == SQLITE_CANTOPEN && (errnum == 0 || errnum == ENOENT))
+        return err_set(err, ERR_FULL, "ledger %s: %s: %s just now", db->path, what, words);
+    if ((primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN) && errnum != 0) {
+        enum err_code ours =
+            err_from_errno(err, errnum, "ledger %s: %s: %s", db->path, what, words);
+        if (err_passes(ours))
+            return ours;
+        if (err) /* not "there is none": it vanished under us */
+            err->code = ERR_IO;
+        return ERR_IO;
+    }
     return err_set(err, ERR_IO, "ledger %s: %s: %s", db->path, what, words);
 }
 
@@ -90,8 +118,28 @@ enum err_code ledger_stmt_exec(struct ledger_db *db, const char *text, struct er
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
+/* What is written has to go to the file at the path. */
+static enum err_code check_place(const struct ledger_db *db, struct err *err)
+{
+    struct stat st;
+    if (stat(db->path, &st) != 0) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            return err_from_errno(err, errno, "ledger %s: stat", db->path);
+    } else if (st.st_dev == db->device && st.st_ino == db->inode) {
+        return ERR_OK;
+    }
+    return err_set(
+        err, ERR_IO,
+        "ledger %s: the file was removed or replaced while it is in use; put it back, or "
+        "start the coordinator anew with the ledger there is",
+        db->path);
+}
+
 enum err_code ledger_stmt_begin(struct ledger_db *db, struct err *err)
 {
+    enum err_code code = check_place(db, err);
+    if (code != ERR_OK)
+        return code;
     return ledger_stmt_run(db, ledger_stmt_use(db, SQL_BEGIN), err);
 }
 

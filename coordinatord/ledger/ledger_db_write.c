@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_db_write: one transaction a call. Acknowledged steps of a transaction are gathered in one
- * set a job first; a set is written out before any other record of its job, so that the order of a
+/* ledger_db_write: one transaction a call. Acknowledged and issued steps of a transaction are gathered
+ * in two sets a job first; they are written out before any other record of its job, so that the order of a
  * RESET and what surrounds it holds.
  */
 #include <stdlib.h>
@@ -8,18 +8,22 @@
 
 #include "coordinatord/ledger/ledger_db_int.h"
 
-/* Steps of one job acknowledged in the transaction at hand and not written yet. */
+/* Steps of one job acknowledged or issued in the transaction at hand and not written yet. */
 struct ledger_pending {
     uint64_t job;
-    struct ranges steps;
+    bool is_any;
+    struct ranges acked;
+    struct ranges issued;
     uint64_t reissues;
     uint64_t images;
 };
 
 void ledger_write_done(struct ledger_write *write)
 {
-    for (size_t i = 0; i < write->capacity; i++)
-        ranges_done(&write->items[i].steps);
+    for (size_t i = 0; i < write->capacity; i++) {
+        ranges_done(&write->items[i].acked);
+        ranges_done(&write->items[i].issued);
+    }
     free(write->items);
 }
 
@@ -36,11 +40,23 @@ static void bind_text(sqlite3_stmt *stmt, int index, const char *text)
     ASSERT(rc == SQLITE_OK);
 }
 
+struct range_table { /* the statements of a table of ranges */
+    enum ledger_statement left;
+    enum ledger_statement last;
+    enum ledger_statement drop;
+    enum ledger_statement add;
+};
+
+static const struct range_table acked_table = {SQL_RANGE_LEFT, SQL_RANGE_LAST, SQL_RANGE_DROP,
+                                               SQL_RANGE_ADD};
+static const struct range_table issued_table = {SQL_ISSUED_LEFT, SQL_ISSUED_LAST, SQL_ISSUED_DROP,
+                                                SQL_ISSUED_ADD};
+
 /* Writes one range, taking in the rows that it overlaps or touches. */
-static enum err_code write_range(struct ledger_db *db, uint64_t job, struct range range,
-                                 struct err *err)
+static enum err_code write_range(struct ledger_db *db, const struct range_table *table,
+                                 uint64_t job, struct range range, struct err *err)
 {
-    sqlite3_stmt *stmt = ledger_stmt_use(db, SQL_RANGE_LEFT);
+    sqlite3_stmt *stmt = ledger_stmt_use(db, table->left);
     ledger_stmt_bind_u64(stmt, 1, job);
     ledger_stmt_bind_u64(stmt, 2, range.first);
     bool has_row = false;
@@ -56,7 +72,7 @@ static enum err_code write_range(struct ledger_db *db, uint64_t job, struct rang
         if (last + 1 >= range.first)
             range.first = first;
     }
-    stmt = ledger_stmt_use(db, SQL_RANGE_LAST);
+    stmt = ledger_stmt_use(db, table->last);
     ledger_stmt_bind_u64(stmt, 1, job);
     ledger_stmt_bind_u64(stmt, 2, range.last + 1);
     uint64_t last = 0;
@@ -66,14 +82,14 @@ static enum err_code write_range(struct ledger_db *db, uint64_t job, struct rang
     if (has_row)
         range.last = MAX(range.last, last);
 
-    stmt = ledger_stmt_use(db, SQL_RANGE_DROP);
+    stmt = ledger_stmt_use(db, table->drop);
     ledger_stmt_bind_u64(stmt, 1, job);
     ledger_stmt_bind_u64(stmt, 2, range.first);
     ledger_stmt_bind_u64(stmt, 3, range.last);
     code = ledger_stmt_run(db, stmt, err);
     if (code != ERR_OK)
         return code;
-    stmt = ledger_stmt_use(db, SQL_RANGE_ADD);
+    stmt = ledger_stmt_use(db, table->add);
     ledger_stmt_bind_u64(stmt, 1, job);
     ledger_stmt_bind_u64(stmt, 2, range.first);
     ledger_stmt_bind_u64(stmt, 3, range.last);
@@ -84,16 +100,20 @@ static enum err_code flush_pending(struct ledger_db *db, struct ledger_pending *
                                    struct err *err)
 {
     enum err_code code = ERR_OK;
-    for (size_t i = 0; i < pending->steps.count && code == ERR_OK; i++)
-        code = write_range(db, pending->job, pending->steps.items[i], err);
-    if (code == ERR_OK && pending->steps.count) {
+    for (size_t i = 0; i < pending->issued.count && code == ERR_OK; i++)
+        code = write_range(db, &issued_table, pending->job, pending->issued.items[i], err);
+    for (size_t i = 0; i < pending->acked.count && code == ERR_OK; i++)
+        code = write_range(db, &acked_table, pending->job, pending->acked.items[i], err);
+    if (code == ERR_OK && pending->is_any) {
         sqlite3_stmt *stmt = ledger_stmt_use(db, SQL_PROGRESS);
         ledger_stmt_bind_u64(stmt, 1, pending->job);
         ledger_stmt_bind_u64(stmt, 2, pending->reissues);
         ledger_stmt_bind_u64(stmt, 3, pending->images);
         code = ledger_stmt_run(db, stmt, err);
     }
-    ranges_clear(&pending->steps);
+    ranges_clear(&pending->acked);
+    ranges_clear(&pending->issued);
+    pending->is_any = false;
     return code;
 }
 
@@ -119,9 +139,12 @@ static void gather(struct ledger_db *db, const struct core_record *record)
         }
         pending = &db->write.items[db->write.count++];
         pending->job = record->job;
-        ranges_clear(&pending->steps);
+        ranges_clear(&pending->acked);
+        ranges_clear(&pending->issued);
     }
-    ranges_add_range(&pending->steps, record->first, record->last);
+    ranges_add_range(record->kind == CORE_REC_ACKED ? &pending->acked : &pending->issued,
+                     record->first, record->last);
+    pending->is_any = true;
     pending->reissues = record->number;
     pending->images = record->number2;
 }
@@ -159,6 +182,7 @@ static sqlite3_stmt *bind_record(struct ledger_db *db, const struct core_record 
         ledger_stmt_bind_u64(stmt, 2, r->number);
         bind_text(stmt, 3, r->text);
         ledger_stmt_bind_u64(stmt, 4, r->wall_ms);
+        ledger_stmt_bind_u64(stmt, 5, r->number2);
         break;
     case CORE_REC_PLACED:
         stmt = ledger_stmt_use(db, SQL_PLACED);
@@ -201,6 +225,7 @@ static sqlite3_stmt *bind_record(struct ledger_db *db, const struct core_record 
         break;
     case CORE_REC_RESET:
     case CORE_REC_ACKED:
+    case CORE_REC_ISSUED:
         break;
     }
     ASSERT(stmt);
@@ -211,7 +236,7 @@ static sqlite3_stmt *bind_record(struct ledger_db *db, const struct core_record 
 static enum err_code apply_one(struct ledger_db *db, const struct core_record *record,
                                struct err *err)
 {
-    if (record->kind == CORE_REC_ACKED) {
+    if (record->kind == CORE_REC_ACKED || record->kind == CORE_REC_ISSUED) {
         gather(db, record);
         return ERR_OK;
     }

@@ -8,6 +8,13 @@
 #ifndef COORDINATORD_LEDGER_LEDGER_SQL_H
 #define COORDINATORD_LEDGER_LEDGER_SQL_H
 
+/* Version 2: tickets are written ahead, and when a job first ran is kept. */
+#define LEDGER_SQL_ISSUED                                                                          \
+    "CREATE TABLE issued(job INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,"     \
+    " PRIMARY KEY(job, first)) WITHOUT ROWID;"
+#define LEDGER_SQL_FROM_1                                                                          \
+    LEDGER_SQL_ISSUED "ALTER TABLE jobs ADD COLUMN began_ms INTEGER NOT NULL DEFAULT 0;"
+
 #define LEDGER_SQL_SCHEMA                                                                          \
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"               \
     "CREATE TABLE jobs(job INTEGER PRIMARY KEY, name TEXT, spec TEXT, resume INTEGER NOT NULL,"    \
@@ -15,7 +22,8 @@
     " wall_ms INTEGER NOT NULL, state INTEGER, reason TEXT, state_ms INTEGER,"                     \
     " generation INTEGER, servers TEXT,"                                                           \
     " reissues INTEGER NOT NULL DEFAULT 0, images INTEGER NOT NULL DEFAULT 0,"                     \
-    " duplicates INTEGER, reissues_end INTEGER, lost INTEGER, repeated INTEGER);"                  \
+    " duplicates INTEGER, reissues_end INTEGER, lost INTEGER, repeated INTEGER,"                   \
+    " began_ms INTEGER NOT NULL DEFAULT 0);" LEDGER_SQL_ISSUED                                     \
     "CREATE TABLE acked(job INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,"      \
     " PRIMARY KEY(job, first)) WITHOUT ROWID;"                                                     \
     "CREATE TABLE abandoned(job INTEGER NOT NULL, step INTEGER NOT NULL, attempts INTEGER"         \
@@ -40,7 +48,8 @@
     X(START_GET, "SELECT value FROM meta WHERE key = 'start'")                                     \
     X(JOB_ADD, "INSERT INTO jobs(job, name, spec, resume, first, last, number2, wall_ms)"          \
                " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT(job) DO NOTHING")              \
-    X(STATE, "UPDATE jobs SET state = ?2, reason = ?3, state_ms = ?4 WHERE job = ?1")              \
+    X(STATE,                                                                                       \
+      "UPDATE jobs SET state = ?2, reason = ?3, state_ms = ?4, began_ms = ?5 WHERE job = ?1")      \
     X(PLACED, "UPDATE jobs SET generation = ?2, servers = ?3 WHERE job = ?1")                      \
     X(RESET_ACKED, "DELETE FROM acked WHERE job = ?1")                                             \
     X(RESET_ABANDONED, "DELETE FROM abandoned WHERE job = ?1")                                     \
@@ -51,6 +60,12 @@
                   " ORDER BY first DESC LIMIT 1")                                                  \
     X(RANGE_DROP, "DELETE FROM acked WHERE job = ?1 AND first BETWEEN ?2 AND ?3")                  \
     X(RANGE_ADD, "INSERT INTO acked VALUES(?1, ?2, ?3)")                                           \
+    X(ISSUED_LEFT, "SELECT first, last FROM issued WHERE job = ?1 AND first <= ?2"                 \
+                   " ORDER BY first DESC LIMIT 1")                                                 \
+    X(ISSUED_LAST, "SELECT last FROM issued WHERE job = ?1 AND first <= ?2"                        \
+                   " ORDER BY first DESC LIMIT 1")                                                 \
+    X(ISSUED_DROP, "DELETE FROM issued WHERE job = ?1 AND first BETWEEN ?2 AND ?3")                \
+    X(ISSUED_ADD, "INSERT INTO issued VALUES(?1, ?2, ?3)")                                         \
     X(PROGRESS, "UPDATE jobs SET reissues = ?2, images = ?3 WHERE job = ?1")                       \
     X(ABANDONED, "INSERT OR REPLACE INTO abandoned VALUES(?1, ?2, ?3, ?4, ?5)")                    \
     X(EVAL, "INSERT OR REPLACE INTO evals VALUES(?1, ?2, ?3, ?4, ?5)")                             \
@@ -61,8 +76,9 @@
     X(ENDED, "SELECT job FROM jobs WHERE state >= 3 ORDER BY job DESC LIMIT 1 OFFSET ?1")          \
     X(LOAD_JOBS, "SELECT job, name, spec, resume, first, last, number2, wall_ms, state, reason,"   \
                  " state_ms, generation, servers, reissues, images, duplicates, reissues_end,"     \
-                 " lost, repeated FROM jobs ORDER BY job")                                         \
+                 " lost, repeated, began_ms FROM jobs ORDER BY job")                               \
     X(LOAD_ACKED, "SELECT first, last FROM acked WHERE job = ?1 ORDER BY first")                   \
+    X(LOAD_ISSUED, "SELECT first, last FROM issued WHERE job = ?1 ORDER BY first")                 \
     X(LOAD_ABANDONED, "SELECT step, attempts, code, words FROM abandoned WHERE job = ?1"           \
                       " ORDER BY step")                                                            \
     X(LOAD_EVALS, "SELECT epoch, step, loss, accuracy FROM evals WHERE job = ?1 ORDER BY epoch")   \

@@ -175,10 +175,10 @@ static void commit(struct update *update, struct buf *take_next)
     shard_lock(applying->shard);
     uint64_t before = values->version;
     struct buf *old = values_commit(values, update->step, take_next);
-    *applying->result = (struct shard_push_result){
-        .version = values->version,
-        .staleness = before > pulled ? before - pulled : 0,
-        .apply_ns = clock_now_ns() - applying->begun_ns};
+    *applying->result =
+        (struct shard_push_result){.version = values->version,
+                                   .staleness = before > pulled ? before - pulled : 0,
+                                   .apply_ns = clock_now_ns() - applying->begun_ns};
     shard_unlock(applying->shard);
     buf_unref(old);
     run_after_apply(applying->shard);

@@ -19,6 +19,7 @@ Owns    every process of a Cluster: this process becomes the subreaper, so the d
         test, or with another status than 0, fails the test. Processes are ended by pid only.
 """
 import ctypes
+import errno
 import json
 import os
 import shutil
@@ -531,6 +532,25 @@ def assert_exact(status, total=None, abandoned=0, shards=None):
     for shard in status["shards"]:
         assert shard["applied"] == steps["acknowledged"], said
     return status
+
+
+def error_lines(said):
+    """The lines of a daemon's log at level error or warn."""
+    return [line for line in said.splitlines() if "level=error" in line or "level=warn" in line]
+
+
+def fill_up(path):
+    """Takes every byte that is left in a file system. Returns the file that holds them."""
+    filler = os.path.join(path, "filler")
+    with open(filler, "wb", buffering=0) as f:
+        for size in (65536, 4096, 512, 1):
+            try:
+                while True:
+                    f.write(b"x" * size)
+            except OSError as e:
+                if e.errno != errno.ENOSPC:
+                    raise
+    return filler
 
 
 def read_safetensors(path):

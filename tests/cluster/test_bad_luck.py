@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import (  # noqa: E402  pylint: disable=wrong-import-position
-    USAGE, Cluster, assert_exact, brief, lease_args, main, synthetic, test, wait_until)
+    USAGE, Cluster, assert_exact, brief, error_lines, fill_up, lease_args, main, synthetic, test, wait_until)
 
 DAEMONS = ("coordinatord", "psd", "workerd")
 SLOW = "--fake-script=step_us=1000"
@@ -23,11 +23,6 @@ def write(path, data):
     with open(path, "wb") as f:
         f.write(data)
     return path
-
-
-def error_lines(said):
-    """The lines of a daemon's log at level error or warn."""
-    return [line for line in said.splitlines() if "level=error" in line or "level=warn" in line]
 
 
 def idx_images(count, side=28):
@@ -43,20 +38,6 @@ def idx_job(images, labels, name="idx", **more):
     return {"name": name, "seed": 3, "model": {"name": "softmax", "num_classes": 10},
             "dataset": {"source": "idx", "images": images, "labels": labels, "batch_size": 10},
             "optimizer": {"name": "sgd", "learning_rate": 0.01}} | more
-
-
-def fill_up(path):
-    """Takes every byte that is left in a file system. Returns the file that holds them."""
-    filler = os.path.join(path, "filler")
-    with open(filler, "wb", buffering=0) as f:
-        for size in (65536, 4096, 512, 1):
-            try:
-                while True:
-                    f.write(b"x" * size)
-            except OSError as e:
-                if e.errno != errno.ENOSPC:
-                    raise
-    return filler
 
 
 # ---- input -------------------------------------------------------------------------------------

@@ -40,10 +40,12 @@ def blow(c, draw, frozen):
         c.kill(name)
         if draw.random() < 0.6:
             c.script("start", name, rc=None)
+    elif daemon.may_die:
+        return  # it leaves: a second SIGTERM means at once, and a process that is gone cannot be frozen
     elif what == "leave" and name not in frozen:
         daemon.may_die = True
         send(daemon.pid, signal.SIGTERM)
-    elif what == "freeze" and name not in frozen and not daemon.may_die:  # one that leaves may be gone before it stops
+    elif what == "freeze" and name not in frozen:
         c.pause(name)
         frozen[name] = time.monotonic() + draw.choice((0.2, 0.5, 1.0, 2.0))
 

@@ -28,6 +28,9 @@ def a_job_trains_to_a_lower_loss_with_exact_accounting_and_an_evaluation_per_epo
         assert s["loss"] < first["loss"], (first["loss"], s["loss"])
         assert losses[-1] < losses[0], losses
         assert s["generation"] == 1 and not s["abandoned_steps"], brief(s)
+        phases = s["phases"]
+        assert phases["steps"] == 900 and phases["compute_seconds"] > 0 and phases["apply_seconds"] > 0, phases
+        assert all(phases[f"{name}_seconds"] >= 0 for name in ("serialise", "copy", "wait")), phases
 
 
 @test(limit_s=90)

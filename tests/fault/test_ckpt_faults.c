@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,7 +17,8 @@
 
 static long fail_at = -1; /* which call fails; -1: none */
 static long calls;
-static bool is_torn; /* a failing write writes half first */
+static bool is_torn;     /* a failing write writes half first */
+static bool fails_opens; /* those for reading, too */
 
 static bool fails_now(void)
 {
@@ -58,7 +60,7 @@ int open(const char *path, int flags, ...)
     va_start(ap, flags);
     int mode = flags & O_CREAT ? va_arg(ap, int) : 0;
     va_end(ap);
-    if (fail_at >= 0 && (flags & O_CREAT) && fails_now()) {
+    if (fail_at >= 0 && (fails_opens || (flags & O_CREAT)) && fails_now()) {
         errno = EMFILE;
         return -1;
     }
@@ -150,4 +152,30 @@ TEST(a_torn_write_is_never_published)
 {
     is_torn = true;
     fail_each_in_turn();
+}
+
+/* The lack of a descriptor says nothing about a checkpoint. */
+TEST(a_checkpoint_that_there_is_no_descriptor_to_look_at_is_not_passed_over)
+{
+    struct err err;
+    const char *dir = test_dir();
+    CHECK_OK(save(dir, 1, &err));
+    CHECK_OK(save(dir, 2, &err));
+    fails_opens = true;
+    unsigned failures = 0;
+    for (long n = 0;; n++) {
+        AUTO(ckpt_manifest) found = NULL;
+        calls = 0;
+        fail_at = n;
+        enum err_code code = ckpt_newest(dir, NULL, NULL, &found, &err);
+        bool was_hit = calls > n;
+        fail_at = -1;
+        if (!was_hit) {
+            CHECK(code == ERR_OK && found->number == 2);
+            break;
+        }
+        failures++;
+        CHECK(code == ERR_FULL && !found && strstr(err.text, dir) != NULL);
+    }
+    CHECK(failures >= 2); /* the manifest, a file */
 }

@@ -28,10 +28,59 @@ bool sim_is_quiet(struct sim *sim)
     return true;
 }
 
+/* What a step of the job was given out for counts, whoever gave it out. */
+static void count_left(struct sim_job *job, uint64_t step)
+{
+    job->left_count += !job->left[step];
+    job->left[step] = 1;
+}
+
+static void check_counts(struct sim *sim)
+{
+    for (size_t i = 0; i < sim->ledger.emitted.count; i++) {
+        const struct sim_rows *rows = &sim->ledger.emitted.rows[i];
+        struct core_job_view view;
+        if (!core_job_view(sim->core, sim->now_ns, rows->number, &view))
+            continue;
+        if (view.issued != rows->job->left_count || view.reissued != rows->job->reissued)
+            sim_fail(
+                sim,
+                "job %llu says %llu issued and %llu re-issued; tickets of %llu steps left, and "
+                "%llu beyond the first of theirs",
+                LL(rows->number), LL(view.issued), LL(view.reissued), LL(rows->job->left_count),
+                LL(rows->job->reissued));
+    }
+}
+
+/* What was written ahead and did not leave counts as if it had: nobody can know. Fewer than left
+ * must not be there. */
+void sim_check_written_ahead(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->job_count; i++) {
+        struct sim_job *job = &sim->jobs[i];
+        const struct sim_rows *rows = NULL;
+        for (size_t r = 0; r < sim->ledger.durable.count; r++)
+            if (sim->ledger.durable.rows[r].job == job)
+                rows = &sim->ledger.durable.rows[r];
+        memset(job->left, 0, job->steps_total);
+        job->left_count = 0;
+        for (uint64_t step = 0; step < job->steps_total; step++)
+            if (job->sent[step] ||
+                (rows && (rows->issued[step] || rows->acked[step] || rows->abandoned[step])))
+                count_left(job, step);
+        uint64_t written = rows ? rows->reissues : 0;
+        if (written < job->reissued || written > job->reissued + LIMIT_CREDIT_MAX)
+            sim_fail(sim, "%llu tickets of job %u left again and the disk has %llu",
+                     LL(job->reissued), i, LL(written));
+        job->reissued = written;
+    }
+}
+
 void sim_check_event(struct sim *sim)
 {
     if (!sim->core)
         return;
+    check_counts(sim);
     if (sim_ledger_backlog(sim) > CORE_JOURNAL_MAX + 4 * SIM_WORKERS_MAX * LIMIT_CREDIT_MAX)
         sim_fail(sim, "%zu records wait for the disk", sim_ledger_backlog(sim));
     if (core_next_deadline(sim->core) != UINT64_MAX)
@@ -64,6 +113,24 @@ static void check_applied(struct sim *sim, const struct sim_rows *rows, uint64_t
 
 /* ---- what goes out --------------------------------------------------------------------------- */
 
+/* (Start of the coordinator << 32 | counter), never used twice. */
+static void check_attempt(struct sim *sim, const struct core_step_ref *ref)
+{
+    size_t counter = (size_t)(ref->attempt & UINT32_MAX);
+    if (ref->attempt >> 32 != sim->core_life)
+        sim_fail(sim, "attempt %llx in life %llu", LL(ref->attempt), LL(sim->core_life));
+    if (counter >= sim->attempt_capacity) {
+        size_t capacity = MAX(counter + 1, MAX(sim->attempt_capacity * 2, (size_t)1024));
+        uint8_t *more = sim_alloc(capacity);
+        if (sim->attempt_capacity)
+            memcpy(more, sim->attempts, sim->attempt_capacity);
+        sim->attempts = more;
+        sim->attempt_capacity = capacity;
+    }
+    if (sim->attempts[counter]++)
+        sim_fail(sim, "attempt %llx is handed out twice", LL(ref->attempt));
+}
+
 void sim_check_tickets(struct sim *sim, const struct core_act *act)
 {
     struct sim_conn *conn = sim_conn_of(sim, act->conn);
@@ -81,9 +148,7 @@ void sim_check_tickets(struct sim *sim, const struct core_act *act)
         if (!rows || is_final(rows))
             sim_fail(sim, "a ticket of job %llu, which is not running", LL(ref->job));
         const struct sim_job *job = rows->job;
-        if (ref->attempt <= sim->last_attempt)
-            sim_fail(sim, "attempt %llx comes after %llx", LL(ref->attempt), LL(sim->last_attempt));
-        sim->last_attempt = ref->attempt;
+        check_attempt(sim, ref);
         if (ticket->generation != job->generation)
             sim_fail(sim, "a ticket of generation %llu of job %llu, which is in %llu",
                      LL(ticket->generation), LL(ref->job), LL(job->generation));
@@ -109,6 +174,13 @@ void sim_check_tickets(struct sim *sim, const struct core_act *act)
         if (rows->acked[ref->step] || rows->abandoned[ref->step])
             sim_fail(sim, "step %llu of job %llu is issued and was %s", LL(ref->step), LL(ref->job),
                      rows->acked[ref->step] ? "acknowledged" : "abandoned");
+        rows->job->reissued += rows->job->left[ref->step];
+        rows->job->sent[ref->step] = 1;
+        count_left(rows->job, ref->step);
+        struct sim_rows *durable = sim_rows_of(&sim->ledger.durable, ref->job);
+        if (!durable || !durable->issued[ref->step] || durable->reissues < rows->job->reissued)
+            sim_fail(sim, "a ticket of step %llu of job %llu leaves and is not on the disk",
+                     LL(ref->step), LL(ref->job));
     }
 }
 
@@ -207,6 +279,9 @@ static void check_abandoned(struct sim *sim, const struct sim_rows *rows,
 void sim_check_record(struct sim *sim, const struct core_record *record)
 {
     struct sim_rows *rows = sim_rows_of(&sim->ledger.emitted, record->job);
+    if (record->kind == CORE_REC_ACKED || record->kind == CORE_REC_ABANDONED)
+        for (uint64_t step = record->first; step <= MAX(record->first, record->last); step++)
+            count_left(rows->job, step); /* of a checkpoint, else it was sent */
     if (record->kind == CORE_REC_ACKED)
         for (uint64_t step = record->first; step <= record->last; step++)
             check_applied(sim, rows, rows->job->generation, step, "when recorded");

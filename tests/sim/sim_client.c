@@ -139,6 +139,8 @@ void sim_jobs_draw(struct sim *sim)
         else
             draw_training(sim, job);
         job->compute_ns = sim_between(sim, 100, 10000) * NS_PER_US;
+        job->sent = sim_alloc(job->steps_total);
+        job->left = sim_alloc(job->steps_total);
         job->told = sim_alloc(job->steps_total);
         job->durable_generation = sim_alloc(job->steps_total * sizeof(*job->durable_generation));
     }

@@ -511,6 +511,7 @@ void sim_coord_start(struct sim *sim)
 {
     sim->core_life++;
     sim->config.start = sim->core_life;
+    sim->attempt_capacity = 0;
     sim->timer_ns = UINT64_MAX;
     sim->spins = 0;
     sim->conn_count = 0;

@@ -75,7 +75,12 @@ struct sim_job {
     bool was_restored;   /* from a checkpoint */
     bool may_miss_evals; /* a server took longer to pin than its order allows */
     uint64_t generation; /* of the last plan */
-    uint8_t *told;       /* steps whose acknowledgement was confirmed durable, in this history */
+    uint8_t *sent;       /* steps of which a ticket left, ever */
+    uint8_t *left;       /* those, and what was written ahead when a coordinator died or came with a
+                            checkpoint */
+    uint64_t left_count;
+    uint64_t reissued; /* tickets that left beyond the first of their step */
+    uint8_t *told;     /* steps whose acknowledgement was confirmed durable, in this history */
     uint64_t *durable_generation; /* of each step: the newest in which its acknowledgement reached
                                      the disk */
 };
@@ -267,6 +272,9 @@ struct sim_rows { /* a job in the tables */
     uint64_t reissues;
     uint64_t images;
     uint8_t *acked; /* one byte a step */
+    uint8_t *issued;
+    uint64_t began_ms;
+    uint64_t state_ms;
     uint64_t acked_before_reset;
     bool was_whole_at_reset; /* every slice was there when the core began anew */
     uint8_t *abandoned;      /* likewise */
@@ -346,7 +354,8 @@ struct sim {
     uint64_t core_life;
     uint64_t timer_ns; /* earliest timer event under way */
     uint32_t spins;
-    uint64_t last_attempt;
+    uint8_t *attempts; /* of this life of the core, by counter: handed out */
+    size_t attempt_capacity;
     uint64_t next_conn;
     struct sim_conn **conns; /* of this life of the core, by number - first_conn */
     size_t conn_count;
@@ -472,7 +481,8 @@ void sim_check_prune(struct sim *sim, const struct core_act *act);
 void sim_check_written(struct sim *sim);
 void sim_check_ckpt(struct sim *sim, const struct sim_ckpt *ckpt);
 void sim_check_restored(struct sim *sim, const struct sim_hold *hold);
-void sim_check_started(struct sim *sim); /* after a replay */
+void sim_check_written_ahead(struct sim *sim); /* when the coordinator has died */
+void sim_check_started(struct sim *sim);       /* after a replay */
 void sim_check_end(struct sim *sim);
 bool sim_is_quiet(struct sim *sim); /* all jobs have ended */
 

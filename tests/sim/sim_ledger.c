@@ -58,6 +58,7 @@ static void add_job(struct sim *sim, struct sim_tables *tables, const struct cor
         .resume = r->number,
         .wall_ms = r->wall_ms,
         .acked = sim_alloc(job->steps_total),
+        .issued = sim_alloc(job->steps_total),
         .abandoned = sim_alloc(job->steps_total),
     };
 }
@@ -87,6 +88,8 @@ static void apply(struct sim *sim, struct sim_tables *tables, const struct core_
         rows->has_state = true;
         rows->state = r->number;
         rows->reason = r->text;
+        rows->began_ms = r->number2;
+        rows->state_ms = r->wall_ms;
         break;
     case CORE_REC_PLACED:
         rows->has_placement = true;
@@ -105,6 +108,14 @@ static void apply(struct sim *sim, struct sim_tables *tables, const struct core_
             sim_fail(sim, "acknowledged %llu..%llu of %llu steps", (unsigned long long)r->first,
                      (unsigned long long)r->last, (unsigned long long)total);
         memset(rows->acked + r->first, 1, r->last - r->first + 1);
+        rows->reissues = r->number;
+        rows->images = r->number2;
+        break;
+    case CORE_REC_ISSUED:
+        if (r->first > r->last || r->last >= total)
+            sim_fail(sim, "issued %llu..%llu of %llu steps", (unsigned long long)r->first,
+                     (unsigned long long)r->last, (unsigned long long)total);
+        memset(rows->issued + r->first, 1, r->last - r->first + 1);
         rows->reissues = r->number;
         rows->images = r->number2;
         break;
@@ -158,6 +169,7 @@ static void copy_tables(struct sim_tables *to, const struct sim_tables *from)
         struct sim_rows *rows = &to->rows[i];
         rows->acked = sim_copy(rows->acked, rows->job->steps_total);
         rows->abandoned = sim_copy(rows->abandoned, rows->job->steps_total);
+        rows->issued = sim_copy(rows->issued, rows->job->steps_total);
         /* add() grows at powers of two and may write into a shared tail: give this copy its own. */
         struct core_record **lists[] = {&rows->evals, &rows->ckpts, &rows->abandoned_records};
         const size_t counts[] = {rows->eval_count, rows->ckpt_count, rows->abandoned_count};
@@ -298,6 +310,7 @@ void sim_ledger_crash(struct sim *sim)
     ledger->next_seq = 0;
     ledger->is_stuck_told = false;
     copy_tables(&ledger->emitted, &ledger->durable);
+    sim_check_written_ahead(sim);
 }
 
 static void replay(struct sim *sim, const struct core_record *record)
@@ -313,6 +326,24 @@ static void replay_list(struct sim *sim, const struct core_record *list, size_t 
     for (size_t i = 0; i < count; i++) {
         struct core_record record = list[i];
         record.seq = 0;
+        replay(sim, &record);
+    }
+}
+
+static void replay_ranges(struct sim *sim, const struct sim_rows *rows, enum core_record_kind kind,
+                          const uint8_t *set)
+{
+    for (uint64_t step = 0; step < rows->job->steps_total; step++) {
+        if (!set[step])
+            continue;
+        struct core_record record = {.kind = kind,
+                                     .job = rows->number,
+                                     .first = step,
+                                     .number = rows->reissues,
+                                     .number2 = rows->images};
+        while (step + 1 < rows->job->steps_total && set[step + 1])
+            step++;
+        record.last = step;
         replay(sim, &record);
     }
 }
@@ -334,6 +365,8 @@ void sim_ledger_replay(struct sim *sim)
             record = (struct core_record){.kind = CORE_REC_STATE,
                                           .job = rows->number,
                                           .number = rows->state,
+                                          .number2 = rows->began_ms,
+                                          .wall_ms = rows->state_ms,
                                           .text = rows->reason};
             replay(sim, &record);
         }
@@ -344,20 +377,8 @@ void sim_ledger_replay(struct sim *sim)
                                           .text = rows->servers};
             replay(sim, &record);
         }
-        for (uint64_t step = 0; step < rows->job->steps_total; step++) {
-            if (!rows->acked[step])
-                continue;
-            uint64_t first = step;
-            while (step + 1 < rows->job->steps_total && rows->acked[step + 1])
-                step++;
-            record = (struct core_record){.kind = CORE_REC_ACKED,
-                                          .job = rows->number,
-                                          .first = first,
-                                          .last = step,
-                                          .number = rows->reissues,
-                                          .number2 = rows->images};
-            replay(sim, &record);
-        }
+        replay_ranges(sim, rows, CORE_REC_ISSUED, rows->issued);
+        replay_ranges(sim, rows, CORE_REC_ACKED, rows->acked);
         replay_list(sim, rows->abandoned_records, rows->abandoned_count);
         replay_list(sim, rows->evals, rows->eval_count);
         replay_list(sim, rows->ckpts, rows->ckpt_count);

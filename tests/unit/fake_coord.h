@@ -172,6 +172,15 @@ static const Steadfast__V1__JobStatus *fake_job(Steadfast__V1__JobState state,
     }
     if (fake.is_of_past_start || fake.has_no_rate)
         job.steps_per_second = job.images_per_second = job.eta_seconds = 0;
+    static Steadfast__V1__StepPhases phases;
+    steadfast__v1__step_phases__init(&phases);
+    phases.steps = 200;
+    phases.compute_seconds = 8;
+    phases.serialise_seconds = 0.1;
+    phases.copy_seconds = 0.9;
+    phases.wait_seconds = 0.6;
+    phases.apply_seconds = 0.4;
+    job.phases = &phases;
     job.staleness = 1.5;
     job.submitted_ms = 1700000000000;
     return &job;

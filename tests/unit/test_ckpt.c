@@ -396,3 +396,29 @@ TEST(a_disk_that_is_full_at_the_manifest_leaves_the_checkpoint_before_usable)
     CHECK_OK(ckpt_newest(test_dir(), NULL, NULL, &found, &err));
     CHECK_U64(found->number, 1);
 }
+
+TEST(what_failed_checkpoints_left_goes_when_the_next_one_begins)
+{
+    struct err err;
+    const char *dir = test_dir();
+    AUTO_MEM char *path = NULL;
+    static const char *const files[] = {
+        "ckpt-3.partial/server0-shard0.safetensors.tmp", "ckpt-4.partial/manifest.json.tmp",
+        "ckpt-5.partial/notes-of-somebody", "ckpt-9.partial/server0-shard0.safetensors"};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        AUTO_MEM char *file = base_asprintf("%s/%s", dir, files[i]);
+        char *slash = strrchr(file, '/');
+        *slash = '\0';
+        CHECK(mkdir(file, 0755) == 0);
+        *slash = '/';
+        CHECK_OK(file_write(file, "x", 1, &err));
+    }
+    CHECK_OK(ckpt_begin(dir, 7, &path, &err));
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        AUTO_MEM char *file = base_asprintf("%s/%s", dir, files[i]);
+        bool stays = i >= 2; /* not ours; of a later one */
+        CHECK((access(file, F_OK) == 0) == stays);
+        *strrchr(file, '/') = '\0';
+        CHECK((access(file, F_OK) == 0) == stays);
+    }
+}

@@ -53,6 +53,9 @@ TEST(a_status_arrives_with_every_field_and_array)
     CHECK(job->is_accounting_final);
     CHECK_NEAR(job->images_per_second, 20000, 0);
     CHECK_NEAR(job->staleness, 1.5, 0);
+    CHECK_U64(job->phase_steps, 200);
+    CHECK_NEAR(job->compute_seconds, 0.04, 1e-12);
+    CHECK_NEAR(job->apply_seconds, 0.002, 1e-12);
     CHECK(job->shard_count == 2 && job->evaluation_count == 2 && job->checkpoint_count == 1);
     CHECK_STR(job->shards[1].server, "ps:1");
     CHECK_U64(job->shards[1].applied, 2813);

@@ -656,6 +656,97 @@ TEST(a_newer_schema_and_a_foreign_schema_under_our_name_are_refused)
     CHECK(strstr(err.text, "ledger.db"));
 }
 
+/* As the first version made them. */
+static const char schema_1[] =
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE jobs(job INTEGER PRIMARY KEY, name TEXT, spec TEXT, resume INTEGER NOT NULL,"
+    " first INTEGER NOT NULL, last INTEGER NOT NULL, number2 INTEGER NOT NULL,"
+    " wall_ms INTEGER NOT NULL, state INTEGER, reason TEXT, state_ms INTEGER,"
+    " generation INTEGER, servers TEXT,"
+    " reissues INTEGER NOT NULL DEFAULT 0, images INTEGER NOT NULL DEFAULT 0,"
+    " duplicates INTEGER, reissues_end INTEGER, lost INTEGER, repeated INTEGER);"
+    "CREATE TABLE acked(job INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,"
+    " PRIMARY KEY(job, first)) WITHOUT ROWID;"
+    "CREATE TABLE abandoned(job INTEGER NOT NULL, step INTEGER NOT NULL, attempts INTEGER"
+    " NOT NULL, code TEXT, words TEXT, PRIMARY KEY(job, step)) WITHOUT ROWID;"
+    "CREATE TABLE evals(job INTEGER NOT NULL, epoch INTEGER NOT NULL, step INTEGER NOT NULL,"
+    " loss REAL, accuracy REAL, PRIMARY KEY(job, epoch)) WITHOUT ROWID;"
+    "CREATE TABLE ckpts(job INTEGER NOT NULL, number INTEGER NOT NULL, step INTEGER NOT NULL,"
+    " path TEXT, PRIMARY KEY(job, number)) WITHOUT ROWID;"
+    "CREATE TABLE finals(job INTEGER NOT NULL, server TEXT NOT NULL, shard INTEGER NOT NULL,"
+    " applied INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(job, server, shard))"
+    " WITHOUT ROWID;"
+    "INSERT INTO meta VALUES('start', 0);"
+    "INSERT INTO meta VALUES('ledger', random() & 9223372036854775807 | 1);";
+
+TEST(a_ledger_of_the_first_version_opens_and_counts_on)
+{
+    struct err err = {0};
+    AUTO_MEM char *sql = base_asprintf(
+        "PRAGMA application_id = 0x53464c44; PRAGMA user_version = 1; %s"
+        "INSERT INTO jobs(job, name, spec, resume, first, last, number2, wall_ms, state, reason,"
+        " state_ms, generation, servers, reissues, images)"
+        " VALUES(1, 'a', '{}', 0, 10, 20, 0, 77, 1, 'why', 88, 3, 'ps:0/1', 4, 640);"
+        "INSERT INTO acked VALUES(1, 5, 9);",
+        schema_1);
+    write_db(NULL, sql);
+    for (int opened = 0; opened < 2; opened++) { /* once changed it is one of ours */
+        AUTO(ledger_db) db = NULL;
+        AUTO_MEM char *path = base_asprintf("%s/ledger.db", test_dir());
+        CHECK_OK(ledger_db_open(path, &db, &err));
+        if (!opened) {
+            struct core_record records[] = {{.seq = 1,
+                                             .kind = CORE_REC_ISSUED,
+                                             .job = 1,
+                                             .first = 8,
+                                             .last = 12,
+                                             .number = 5,
+                                             .number2 = 640},
+                                            {.seq = 2,
+                                             .kind = CORE_REC_ISSUED,
+                                             .job = 1,
+                                             .first = 13,
+                                             .last = 13,
+                                             .number = 6,
+                                             .number2 = 640}};
+            CHECK_OK(ledger_db_apply(db, records, 2, &err));
+        }
+        struct dump *dump = base_alloc(sizeof(*dump));
+        CHECK_OK(ledger_db_load(db, dump_record, dump, &err));
+        AUTO_MEM char *issued = base_asprintf("%d job=1 8..13 6 640 ",
+                                              CORE_REC_ISSUED); /* one range, the last counts */
+        AUTO_MEM char *acked = base_asprintf("%d job=1 5..9 6 640 ", CORE_REC_ACKED);
+        CHECK(strstr(dump->text, issued) && strstr(dump->text, acked));
+        dump_free(dump);
+    }
+}
+
+TEST(what_was_issued_stays_when_the_rest_is_forgotten)
+{
+    struct err err = {0};
+    struct core_record records[] = {
+        job_record(1),
+        {.seq = 2, .kind = CORE_REC_ISSUED, .job = 1, .first = 3, .last = 7},
+        acked_record(1, 5, 6),
+        {.seq = 4, .kind = CORE_REC_RESET, .job = 1},
+        {.seq = 5,
+         .kind = CORE_REC_STATE,
+         .job = 1,
+         .number = 1,
+         .number2 = 4711,
+         .wall_ms = 4712}};
+    AUTO(ledger_db) db = NULL;
+    AUTO_MEM char *path = base_asprintf("%s/ledger.db", test_dir());
+    CHECK_OK(ledger_db_open(path, &db, &err));
+    CHECK_OK(ledger_db_apply(db, records, ARRAY_SIZE(records), &err));
+    struct dump *dump = base_alloc(sizeof(*dump));
+    CHECK_OK(ledger_db_load(db, dump_record, dump, &err));
+    AUTO_MEM char *issued = base_asprintf("%d job=1 3..7 ", CORE_REC_ISSUED);
+    CHECK(strstr(dump->text, issued) && dump->acked_records == 0);
+    CHECK(strstr(dump->text, "4711 ms=4712")); /* when it first ran */
+    dump_free(dump);
+}
+
 TEST(rows_that_no_record_can_have_made_are_refused_at_load)
 {
     struct err err = {0};

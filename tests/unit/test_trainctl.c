@@ -217,6 +217,8 @@ TEST(status_for_people_shows_the_whole_accounting)
               "job 12 fashion-lenet: succeeded\n"
               "  time        0:09, epoch 3 of 3, generation 2\n"
               "  rates       312.5 steps/s, 20000 images/s, staleness 1.50\n"
+              "  step time   50.00 ms: compute 80.0 %, serialise 1.0 %, copy 9.0 %, wait 6.0 %, "
+              "apply 4.0 %\n"
               "  steps       issued 2816, acknowledged 2813 of 2814, re-issued 5, abandoned 1\n"
               "  applied     ps:0 shard 0: 2813 steps, 976.6 KiB\n"
               "              ps:1 shard 0: 2813 steps, 976.6 KiB\n"

@@ -228,7 +228,7 @@ static void release_part(struct exchange_part *part)
     if (state->has_failed_memory) {
         ps_link_memory_failed(link, &part->status);
     } else if (part->status.code == ERR_OK) {
-        if (state->has_secret) {
+        if (state->has_secret && !link->can_read) {
             memcpy(link->secret, state->secret, sizeof(link->secret));
             link->can_read = true;
             log_info("ps.memory", "server=%s address=%s: values%s are read where they lie",
@@ -293,6 +293,14 @@ bool pull_is_active(const struct pull *pull)
 const float *const *pull_vars(const struct pull *pull)
 {
     return (const float *const *)pull->copy->vars;
+}
+
+uint64_t pull_copy_ns(const struct pull *pull)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < pull->exchange.part_count; i++)
+        sum += pull->shards[i].copy_ns;
+    return sum;
 }
 
 uint64_t pull_version(const struct pull *pull, size_t shard_index)

@@ -36,6 +36,7 @@ void pull_start(struct pull *pull, const struct pull_request *request, exchange_
 void pull_cancel(struct pull *pull); /* on_done still comes */
 bool pull_is_active(const struct pull *pull);
 const float *const *pull_vars(const struct pull *pull);
+uint64_t pull_copy_ns(const struct pull *pull); /* spent by the newest one on putting in place */
 uint64_t pull_version(const struct pull *pull, size_t shard_index); /* 0: none */
 
 #endif

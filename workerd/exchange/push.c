@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
 #include "proto/methods.h"
@@ -44,7 +45,7 @@ struct push_shard {
     uint64_t pulled_version;
     Steadfast__V1__PushOutcome outcome;
     uint64_t staleness;
-    uint32_t copy_us, wait_us, apply_us; /* of the server */
+    uint32_t copy_us, apply_us; /* of the server */
 };
 
 struct push {
@@ -66,6 +67,7 @@ struct push {
     uint32_t *ready;       /* variables in the order in which their gradients became complete */
     size_t ready_count;
     size_t answered_count;
+    uint64_t serialise_ns; /* spent on packing and handing over, this step */
     struct push_shard shards[];
 };
 
@@ -173,7 +175,9 @@ static enum err_code send_chunk(struct push *push, struct push_shard *shard,
         out.offset = (size_t)(from - push->grads->block);
         out.bytes = bytes;
     }
+    uint64_t begin_ns = clock_now_ns();
     enum err_code code = rpc_csend(shard->call, &out, on_sent_one, part);
+    push->serialise_ns += clock_now_ns() - begin_ns;
     if (code != ERR_OK)
         return code;
     shard->has_header = true;
@@ -233,7 +237,6 @@ static void on_end(void *arg, const struct err *status, const struct rpc_in *rep
         shard->outcome = answer->outcome;
         shard->staleness = answer->staleness;
         shard->copy_us = answer->copy_us;
-        shard->wait_us = answer->wait_us;
         shard->apply_us = answer->apply_us;
         push->answered_count++;
         fault_hook_hit(push->hook, FAULT_DURING_PUSH, push->request.step);
@@ -403,6 +406,7 @@ void push_begin(struct push *push, const struct push_request *request, exchange_
     push->blob = rpc_blob_wrap(push->grads->block, push->grads->block_bytes, on_blob_gone, push);
     push->ready_count = 0;
     push->answered_count = 0;
+    push->serialise_ns = 0;
     for (size_t v = 0; v < push->grads->var_count; v++)
         if (!push->is_trainable[v])
             push->ready[push->ready_count++] = (uint32_t)v;
@@ -422,12 +426,14 @@ void push_cancel(struct push *push)
 
 struct push_result push_result_of(const struct push *push)
 {
-    struct push_result result = {0};
+    struct push_result result = {.serialise_ns = push->serialise_ns};
     for (size_t i = 0; i < push->exchange.part_count; i++) {
         result.is_duplicate =
             result.is_duplicate ||
             push->shards[i].outcome == STEADFAST__V1__PUSH_OUTCOME__PUSH_DONE_BEFORE;
         result.staleness = MAX(result.staleness, push->shards[i].staleness);
+        result.copy_ns += push->shards[i].copy_us * NS_PER_US;
+        result.apply_ns += push->shards[i].apply_us * NS_PER_US;
     }
     return result;
 }

@@ -35,6 +35,10 @@ void step_wire_put_report(const struct step_report *report, Steadfast__V1__StepR
     ret_wire->compute_us = report->compute_us;
     ret_wire->exchange_us = report->exchange_us;
     ret_wire->input_us = report->input_us;
+    ret_wire->serialise_us = report->serialise_us;
+    ret_wire->copy_us = report->copy_us;
+    ret_wire->apply_us = report->apply_us;
+    ret_wire->wait_us = report->wait_us;
     ret_wire->staleness = report->staleness;
     ret_wire->duplicate = report->is_duplicate;
 }

@@ -62,9 +62,10 @@ static void on_copy_pulled(void *arg, enum ps_verdict verdict, const struct err 
     struct step *step = copy->user;
     struct open_job *job = copy->job;
     job->env->on_change(job->env->arg);
-    if (step && verdict == PS_OK)
+    if (step && verdict == PS_OK) {
+        step->report.copy_us += (uint32_t)(pull_copy_ns(copy->pull) / NS_PER_US);
         vars_are_there(step);
-    else if (step)
+    } else if (step)
         step_end_by_verdict(step, verdict, err);
     if (job->is_closing)
         job->env->on_unborrowed(job, job->env->arg);

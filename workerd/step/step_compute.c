@@ -22,6 +22,9 @@ static void on_push_done(void *arg, enum ps_verdict verdict, const struct err *e
         struct push_result result = push_result_of(slot->push);
         step->report.is_duplicate = result.is_duplicate;
         step->report.staleness = (uint32_t)MIN(result.staleness, (uint64_t)UINT32_MAX);
+        step->report.serialise_us = (uint32_t)(result.serialise_ns / NS_PER_US);
+        step->report.copy_us += (uint32_t)(result.copy_ns / NS_PER_US);
+        step->report.apply_us = (uint32_t)(result.apply_ns / NS_PER_US);
     } else {
         slot->err = *err;
     }

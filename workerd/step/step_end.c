@@ -91,9 +91,14 @@ static void fill_times(struct step *step)
         MAX(step->received_ns, step->free_ns); /* when the device could have begun it */
     report->input_us = us_between(able_ns, step->input_ns);
     report->compute_us = us_between(step->request.begun_ns, step->request.ended_ns);
-    report->exchange_us = us_between(able_ns, step->vars_ns);
+    uint32_t vars_us = us_between(able_ns, step->vars_ns), tail_us = 0;
     if (step->state == STEP_PUSHING)
-        report->exchange_us += us_between(step->request.ended_ns, clock_now_ns());
+        tail_us = us_between(step->request.ended_ns, clock_now_ns());
+    report->exchange_us = vars_us + tail_us;
+    uint64_t idle_us = (uint64_t)MAX(report->input_us, vars_us) + tail_us;
+    uint64_t work_us = (uint64_t)report->serialise_us + report->copy_us + report->apply_us;
+    report->wait_us =
+        idle_us > work_us ? (uint32_t)MIN(idle_us - work_us, (uint64_t)UINT32_MAX) : 0;
 }
 
 static void fill_error(struct step *step, const struct err *err)

@@ -47,10 +47,14 @@ struct step_report {
     uint32_t examples;
     uint32_t correct;
     enum err_code code;
-    const char *text; /* "" when there is nothing to say */
-    uint32_t compute_us;
-    uint32_t exchange_us;
-    uint32_t input_us;
+    const char *text;     /* "" when there is nothing to say */
+    uint32_t compute_us;  /* on the device */
+    uint32_t exchange_us; /* of the clock, waiting for pulls and pushes */
+    uint32_t input_us;    /* of the clock, waiting for the batch; beside the pull */
+    /* What the waiting consisted of. Processor time over all shards, here and on the servers, and
+     * so maybe in parts beside the compute: */
+    uint32_t serialise_us, copy_us, apply_us;
+    uint32_t wait_us; /* the rest of it: on the way, in queues, for others */
     uint32_t staleness;
     bool is_duplicate;
 };
