@@ -29,8 +29,9 @@ TEST_S = 60
 ADDITIONS = {
     "optimizer": {"new": ["psd/optim/optim_*.c"], "table": ["common/spec/optimizer.h"]},
     "operator": {"new": ["models/graph/*", "kernels/ref/*"], "table": ["models/graph/*", "kernels/*/*"]},
-    "data_source": {"new": ["workerd/input/input_*.c"], "table": ["workerd/input/*", "common/spec/*"]},
-    "job_field": {"new": [], "table": ["common/spec/*"]},
+    "data_source": {"new": ["workerd/input/input_*.c"],
+                    "table": ["workerd/input/input.[ch]", "common/spec/data_source.c", "common/spec/job_fields.c", "common/spec/job_spec.h"]},
+    "job_field": {"new": [], "table": ["common/spec/job_fields.c", "common/spec/job_spec.h"]},
     "rpc": {"new": [], "table": ["proto/coord.proto", "proto/methods.h", "coordinatord/shell/coord_api.c"]},
     "trainctl_command": {"new": ["trainctl/cmd_*.c"], "table": ["trainctl/ctl.h"]},
 }
