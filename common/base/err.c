@@ -84,6 +84,7 @@ enum err_code err_from_uv(struct err *err, int status, const char *fmt, ...)
                          : errnum == ENOMEM       ? ERR_NO_MEMORY
                          : errnum == ENOENT       ? ERR_NOT_FOUND
                          : errnum == ECONNREFUSED ? ERR_UNAVAILABLE
+                         : is_used_up(errnum)     ? ERR_FULL
                                                   : ERR_IO;
     va_list ap;
     va_start(ap, fmt);
