@@ -16,7 +16,9 @@ WERROR ?= 0
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-ifeq ($(SAN),)
+VARIANT ?=
+ifneq ($(VARIANT),)
+else ifeq ($(SAN),)
 VARIANT := release
 else ifeq ($(SAN),thread)
 VARIANT := tsan
@@ -26,6 +28,7 @@ endif
 B := build/$(VARIANT)
 Q := $(if $(filter 1,$(V)),,@)
 
+CLANG ?= clang
 CC ?= gcc
 ifeq ($(origin CC),default)
 CC := gcc
@@ -33,6 +36,7 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wwrite-strings -Wundef -Wvla -Wformat=2 -Wno-format-truncation \
 	-Werror=implicit-function-declaration -Werror=int-conversion -Werror=incompatible-pointer-types
+WARN += $(if $(findstring clang,$(CC)),-Wno-unknown-warning-option)
 ifeq ($(WERROR),1)
 WARN += -Werror
 endif
@@ -150,6 +154,14 @@ check-san: deps
 lint: $(GEN_HDR) $(DESCSET)
 	@deploy/deps.sh lint
 	@tests/lint/lint.sh $B
+	@$(MAKE) --no-print-directory check-clang
+
+# The second compiler: everything builds without a warning, and its loops give the bits that GCC's do.
+CLANG_TESTS := parity/test_widths parity/test_threads parity/test_ops_cpu unit/test_vec unit/test_optim
+.PHONY: check-clang
+check-clang:
+	@$(MAKE) --no-print-directory -j$$(nproc) VARIANT=clang CC="$(CLANG)" WERROR=1 all $(CLANG_TESTS:%=build/clang/tests/%)
+	@tests/run.sh build/clang $(notdir $(CLANG_TESTS))
 
 # For editors: every compile command as make would run it, with the flags of this call.
 .PHONY: compile_commands.json

@@ -17,8 +17,8 @@ packages=(
     python3 python3-venv python3-grpcio python3-protobuf # cluster tests, make interop
     procps git
 )
-lint_packages=(clang-format clang-tidy shellcheck)
-test_packages=(systemd)                               # systemd-analyze, for the unit files
+lint_packages=(clang clang-format clang-tidy shellcheck)
+test_packages=(systemd gdb)                           # systemd-analyze, for the unit files; a daemon under gdb
 
 case ${1:-} in
     '') wanted=("${packages[@]}" "${test_packages[@]}") ;;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+PRINTF_LIKE(3, 0)
 static enum err_code set_va(struct err *err, enum err_code code, const char *fmt, va_list ap)
 {
     if (err) {
@@ -83,6 +84,7 @@ enum err_code err_from_uv(struct err *err, int status, const char *fmt, ...)
                          : errnum == ENOMEM       ? ERR_NO_MEMORY
                          : errnum == ENOENT       ? ERR_NOT_FOUND
                          : errnum == ECONNREFUSED ? ERR_UNAVAILABLE
+                         : is_used_up(errnum)     ? ERR_FULL
                                                   : ERR_IO;
     va_list ap;
     va_start(ap, fmt);

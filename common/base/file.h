@@ -7,7 +7,7 @@
  * Owns    a struct file_out owns its descriptor and its temporary file; freeing an unfinished one
  *         removes it.
  * Thread  one at a time.
- * Errors  every failed or short write, ENOSPC and EIO included, names the path and errno: ERR_IO.
+ * Errors  every failed or short write, ENOSPC and EIO included, names the path and errno: err_from_errno.
  *         A missing file: ERR_NOT_FOUND. Larger than the caller's bound: ERR_CORRUPT.
  */
 #ifndef COMMON_BASE_FILE_H
@@ -42,7 +42,7 @@ MUST_CHECK enum err_code file_checksum(const char *path, uint64_t *ret_bytes, ui
 MUST_CHECK enum err_code file_sync_dir(const char *path, struct err *err);
 /* mkdir with its parents, 0755; what is there already is fine if it is a folder. */
 MUST_CHECK enum err_code file_make_dirs(const char *path, struct err *err);
-/* ERR_IO when the process cannot have count (at most 16) more descriptors now: for libraries that
+/* ERR_FULL when the process cannot have count (at most 16) more descriptors now: for libraries that
  * abort without them. what: "starting gRPC", for the text. */
 MUST_CHECK enum err_code file_check_free(size_t count, const char *what, struct err *err);
 

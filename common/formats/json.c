@@ -273,6 +273,7 @@ static void show_value(const json_t *value, struct shown *shown)
         memcpy(shown->text + shown->used - 3, "...", 4);
 }
 
+PRINTF_LIKE(4, 0)
 static enum err_code fail_va(const struct json_at *at, struct err *err, const char *verb,
                              const char *fmt, va_list ap)
 {

@@ -19,7 +19,7 @@
  * Thread  everything here belongs to the thread that called loop_new; ASSERT_ON(loop) says so.
  *         Other threads reach the loop through rpc_env_post.
  * Units   ms, from now, monotonic.
- * Errors  ERR_IO, ERR_NO_MEMORY from loop_new only.
+ * Errors  ERR_FULL (no descriptors), ERR_IO, ERR_NO_MEMORY from loop_new only.
  */
 #ifndef COMMON_LOOP_LOOP_H
 #define COMMON_LOOP_LOOP_H

@@ -21,7 +21,7 @@
 #include "common/base/limits.h"
 #include "common/spec/optimizer.h"
 
-enum data_source { DATA_IDX, DATA_SYNTHETIC, DATA_NONE };
+enum data_source { DATA_IDX, DATA_SYNTHETIC, DATA_NONE, DATA_SOURCE_COUNT };
 
 struct dataset_spec {
     enum data_source source;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer: what is made of the rows: words, defaults, checks. */
+/* optimizer: what is made of the rows, beside the words and checks of job_fields. */
 #include "common/spec/optimizer.h"
 
 #include <inttypes.h>
@@ -17,24 +17,6 @@
             return try_code_;                                                                      \
     } while (0)
 
-#define WORD(KIND, name, slots) {#name, OPTIMIZER_##KIND},
-static const struct json_word optimizer_words[] = {
-    OPTIMIZERS(WORD){"rmsprop", -1},
-    {"adagrad", -1},
-    {"adamw", -1},
-    {"ftrl", -1},
-    {"lars", -1},
-    {"lamb", -1},
-};
-
-#define RATE_WORD(KIND, name) {#name, RATE_##KIND},
-static const struct json_word rate_words[] = {
-    RATES(RATE_WORD){"exponential", -1},
-    {"cosine", -1},
-    {"polynomial", -1},
-    {"warmup", -1},
-};
-
 static const struct json_range rate_range = {.min = 0, .max = 1e6};
 
 /* ---- learning rates -------------------------------------------------------------------------- */
@@ -42,8 +24,7 @@ static const struct json_range rate_range = {.min = 0, .max = 1e6};
 static enum err_code read_constant(const struct json_at *at, struct rate_spec *rate,
                                    struct err *err)
 {
-    struct json_at value = json_at_member(at, "value");
-    return json_at_double(&value, rate_range, &rate->constant, err);
+    return job_fields_read(at, FIELDS_RATE, RATE_CONSTANT, rate, err);
 }
 
 static enum err_code read_piecewise(const struct json_at *at, struct rate_spec *rate,
@@ -83,11 +64,8 @@ static enum err_code read_rate(const struct json_at *at, struct rate_spec *rate,
     if (!json_at_is_object(at))
         return json_at_double(at, rate_range, &rate->constant, err);
 
-    TRY(job_fields_check(at, FIELDS_RATE, err));
     int kind = 0;
-    struct json_at name = json_at_member(at, "name");
-    TRY(json_at_word(&name, rate_words, ARRAY_SIZE(rate_words), &kind, err));
-    TRY(job_fields_check_variant(at, FIELDS_RATE, (unsigned)kind, err));
+    TRY(job_fields_check(at, FIELDS_RATE, &kind, err));
     rate->kind = (enum rate_kind)kind;
     return readers[kind](at, rate, err);
 }
@@ -100,38 +78,15 @@ void optimizer_spec_init(struct optimizer_spec *spec)
     *spec = (struct optimizer_spec){OPTIMIZER_PARAMS(DEFAULT)};
 }
 
-static enum err_code read_double(const struct json_at *at, struct json_range range,
-                                 double *ret_value, struct err *err)
-{
-    return json_at_double(at, range, ret_value, err);
-}
-
-static enum err_code read_bool(const struct json_at *at, struct json_range range, bool *ret_value,
-                               struct err *err)
-{
-    (void)range;
-    return json_at_bool(at, ret_value, err);
-}
-
 enum err_code optimizer_spec_read(const struct json_at *at, struct optimizer_spec *spec,
                                   struct err *err)
 {
-    TRY(job_fields_check(at, FIELDS_OPTIMIZER, err));
     int kind = 0;
-    struct json_at member = json_at_member(at, "name");
-    TRY(json_at_word(&member, optimizer_words, ARRAY_SIZE(optimizer_words), &kind, err));
+    TRY(job_fields_check(at, FIELDS_OPTIMIZER, &kind, err));
     spec->kind = (enum optimizer_kind)kind;
-    TRY(job_fields_check_variant(at, FIELDS_OPTIMIZER, (unsigned)kind, err));
-    member = json_at_member(at, "learning_rate");
-    TRY(read_rate(&member, &spec->learning_rate, err));
-#define READ(name, type, takers, fallback, least, most, is_open)                                   \
-    member = json_at_member(at, #name);                                                            \
-    if (member.value)                                                                              \
-        TRY(read_##type(                                                                           \
-            &member, (struct json_range){.min = (least), .max = (most), .is_max_open = (is_open)}, \
-            &spec->name, err));
-    OPTIMIZER_PARAMS(READ)
-    return ERR_OK;
+    struct json_at rate = json_at_member(at, "learning_rate");
+    TRY(read_rate(&rate, &spec->learning_rate, err));
+    return job_fields_read(at, FIELDS_OPTIMIZER, kind, spec, err);
 }
 
 void optimizer_spec_done(struct optimizer_spec *spec)

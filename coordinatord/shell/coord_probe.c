@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/file.h"
-#include "common/formats/idx.h"
+#include "common/spec/data_source.h"
 #include "coordinatord/shell/coord_int.h"
 
 struct probe_task {
@@ -22,39 +22,14 @@ struct probe_task {
 static enum err_code probe_dataset(const struct dataset_spec *dataset, const char *field,
                                    uint64_t *ret_records, struct data_facts *facts, struct err *err)
 {
-    if (dataset->source == DATA_NONE)
-        return ERR_OK;
-    if (dataset->source == DATA_SYNTHETIC) {
-        *ret_records = dataset->records;
-        facts->channels = dataset->channels;
-        facts->height = dataset->height;
-        facts->width = dataset->width;
-        return ERR_OK;
-    }
-    struct idx_header images;
-    struct idx_header labels;
-    enum err_code code = idx_read_header(dataset->images, IDX_IMAGES, &images, err);
-    if (code != ERR_OK) {
-        err_prefix(err, "%s.images", field);
+    struct data_shape shape;
+    enum err_code code = data_source_measure(dataset, field, &shape, err);
+    if (code != ERR_OK)
         return code;
-    }
-    code = idx_read_header(dataset->labels, IDX_LABELS, &labels, err);
-    if (code != ERR_OK) {
-        err_prefix(err, "%s.labels", field);
-        return code;
-    }
-    if (images.count != labels.count)
-        return err_set(err, ERR_INVALID,
-                       "%s: %s has %" PRIu64 " images but %s has %" PRIu64 " labels", field,
-                       dataset->images, images.count, dataset->labels, labels.count);
-    if (dataset->records > images.count)
-        return err_set(err, ERR_INVALID,
-                       "%s.records: %" PRIu64 ": want at most the %" PRIu64 " of %s", field,
-                       dataset->records, images.count, dataset->images);
-    *ret_records = dataset->records ? dataset->records : images.count;
-    facts->channels = 1;
-    facts->height = images.height;
-    facts->width = images.width;
+    *ret_records = shape.records;
+    facts->channels = shape.channels;
+    facts->height = shape.height;
+    facts->width = shape.width;
     return ERR_OK;
 }
 

@@ -4,28 +4,39 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu_dnnl.h"
+#include "kernels/cpu/cpu_team.h"
 #include "kernels/device/vec.h"
 
 struct gemm_op {
     struct cpu_op base;
     bool trans_a, trans_b, has_bias;
     dnnl_dim_t rows, cols, inner;
+    float *y;          /* of the present run */
+    const float *bias; /* likewise */
 };
+
+static void add_bias(const void *arg, size_t first, size_t end)
+{
+    const struct gemm_op *op = arg;
+    size_t cols = (size_t)op->cols;
+    for (size_t i = first; i < end; i++)
+        vec_add(op->y + i * cols, op->bias, cols);
+}
 
 static enum err_code gemm_run(struct cpu_device *device, struct cpu_op *base,
                               const struct device_call *call, struct err *err)
 {
-    (void)device;
-    const struct gemm_op *op = CONTAINER_OF(base, struct gemm_op, base);
-    float *y = call->out[0];
+    struct gemm_op *op = CONTAINER_OF(base, struct gemm_op, base);
+    op->y = call->out[0];
+    op->bias = call->in[2];
     dnnl_status_t status =
         dnnl_sgemm(op->trans_a ? 'T' : 'N', op->trans_b ? 'T' : 'N', op->rows, op->cols, op->inner,
                    1.0f, call->in[0], op->trans_a ? op->rows : op->inner, call->in[1],
-                   op->trans_b ? op->inner : op->cols, 0.0f, y, op->cols);
+                   op->trans_b ? op->inner : op->cols, 0.0f, op->y, op->cols);
     if (cpu_dnnl_check(err, status, "dnnl_sgemm"))
         return err->code;
-    for (dnnl_dim_t i = 0; op->has_bias && i < op->rows; i++)
-        vec_add(y + i * op->cols, call->in[2], (size_t)op->cols);
+    if (op->has_bias)
+        cpu_team_run(device->threads, add_bias, op, (size_t)op->rows, 2 * (size_t)op->cols);
     return ERR_OK;
 }
 

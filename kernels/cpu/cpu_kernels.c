@@ -5,27 +5,33 @@
 
 #include <math.h>
 
-#include "kernels/device/vec.h"
+#include "kernels/device/vec_isa.h"
 
-VEC_TARGETS void cpu_kernel_relu(const float *x, float *y, size_t count)
+VEC_LOOP void relu_loop(const float *x, float *y, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         y[i] = x[i] < 0.0f ? 0.0f : x[i];
 }
+VEC_VARIANTS(void, cpu_kernel_relu, relu_loop, (const float *x, float *y, size_t count),
+             (x, y, count))
 
-VEC_TARGETS void cpu_kernel_relu_grad(const float *dy, const float *y, float *dx, size_t count)
+VEC_LOOP void relu_grad_loop(const float *dy, const float *y, float *dx, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         dx[i] = y[i] <= 0.0f ? 0.0f : dy[i];
 }
+VEC_VARIANTS(void, cpu_kernel_relu_grad, relu_grad_loop,
+             (const float *dy, const float *y, float *dx, size_t count), (dy, y, dx, count))
 
-VEC_TARGETS void cpu_kernel_add(const float *a, const float *b, float *y, size_t count)
+VEC_LOOP void add_loop(const float *a, const float *b, float *y, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         y[i] = a[i] + b[i];
 }
+VEC_VARIANTS(void, cpu_kernel_add, add_loop,
+             (const float *a, const float *b, float *y, size_t count), (a, b, y, count))
 
-VEC_TARGETS void cpu_kernel_sum_rows(const float *x, float *y, size_t rows, size_t cols)
+VEC_LOOP void sum_rows_loop(const float *x, float *y, size_t rows, size_t cols, size_t stride)
 {
     enum { STRIP = 128 }; /* columns at a time: their sums stay in the first-level cache */
     for (size_t at = 0; at < cols; at += STRIP) {
@@ -33,11 +39,14 @@ VEC_TARGETS void cpu_kernel_sum_rows(const float *x, float *y, size_t rows, size
         size_t width = MIN(cols - at, (size_t)STRIP);
         for (size_t i = 0; i < rows; i++)
             for (size_t j = 0; j < width; j++)
-                sums[j] += (double)x[i * cols + at + j];
+                sums[j] += (double)x[i * stride + at + j];
         for (size_t j = 0; j < width; j++)
             y[at + j] = (float)sums[j];
     }
 }
+VEC_VARIANTS(void, cpu_kernel_sum_rows, sum_rows_loop,
+             (const float *x, float *y, size_t rows, size_t cols, size_t stride),
+             (x, y, rows, cols, stride))
 
 /* log of the sum of exp(x), shifted by the maximum so that nothing overflows; NaN when a score is.
  */
@@ -61,23 +70,27 @@ void cpu_kernel_softmax(const float *x, float *y, size_t rows, size_t cols)
     }
 }
 
-float cpu_kernel_softmax_loss(const float *x, const int32_t *labels, float *log_prob, size_t rows,
-                              size_t cols)
+void cpu_kernel_log_softmax(const float *x, float *log_prob, size_t rows, size_t cols)
 {
-    double sum = 0;
     for (size_t i = 0; i < rows; i++) {
         float lse = log_sum_exp(x + i * cols, cols);
         for (size_t j = 0; j < cols; j++)
             log_prob[i * cols + j] = x[i * cols + j] - lse;
-        sum -= (double)log_prob[i * cols + (size_t)labels[i]];
     }
+}
+
+float cpu_kernel_mean_loss(const float *log_prob, const int32_t *labels, size_t rows, size_t cols)
+{
+    double sum = 0;
+    for (size_t i = 0; i < rows; i++)
+        sum -= (double)log_prob[i * cols + (size_t)labels[i]];
     return (float)(sum / (double)rows);
 }
 
 void cpu_kernel_softmax_loss_grad(const float *log_prob, const int32_t *labels, float *dx,
-                                  size_t rows, size_t cols)
+                                  size_t rows, size_t cols, size_t loss_rows)
 {
-    float scale = 1.0f / (float)rows;
+    float scale = 1.0f / (float)loss_rows;
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
             dx[i * cols + j] =

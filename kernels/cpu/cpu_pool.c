@@ -2,12 +2,14 @@
 /* cpu_pool: max pooling over channels side by side, with the vector types of GCC and Clang.
  *
  * One body, stamped out for 16, 8 and 4 channels at a time and the instruction set that has
- * registers of that size, and for one channel, for canonical layout. Not left to the
- * autovectoriser: GCC 12 at -O3 for AVX2 turns the loop of the gradient into wrong code. Every
- * width gives the same bits: values are only chosen, and sums keep their order. */
+ * registers of that size, and for one channel, for canonical layout. Every width gives the same
+ * bits: values are only chosen, and sums keep their order. Lanes are written out so that the width
+ * does not hang on what an autovectoriser makes of a block (docs/compilers.md). */
 #include "kernels/cpu/cpu_kernels.h"
 
 #include <string.h>
+
+#include "kernels/device/vec_isa.h"
 
 /* The part of the window of output `out` that lies inside [0, size): its offsets [*first, *last).
  */
@@ -104,12 +106,11 @@ DEFINE_POOL(1, )
 /* Channels at a time: as many as the block has and a register holds. */
 static size_t width_for(size_t block)
 {
-#if defined(__x86_64__)
-    if (block % 16 == 0 && __builtin_cpu_supports("avx512f"))
+    enum vec_isa isa = vec_isa_now();
+    if (block % 16 == 0 && isa == VEC_ISA_AVX512)
         return 16;
-    if (block % 8 == 0 && __builtin_cpu_supports("avx2"))
+    if (block % 8 == 0 && isa >= VEC_ISA_AVX2)
         return 8;
-#endif
     return block % 4 == 0 ? 4 : 1;
 }
 

@@ -2,10 +2,10 @@
 /* device_cpu: the table of operators and the life of the device. */
 #include "kernels/cpu/device_cpu.h"
 
-#include <omp.h>
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu_int.h"
+#include "kernels/cpu/cpu_team.h"
 
 static enum err_code (*const kernels[OP_COUNT])(const struct cpu_build *build,
                                                 struct cpu_op **ret_op, struct err *err) = {
@@ -38,7 +38,8 @@ static enum err_code cpu_open(const struct device_options *options, struct devic
 {
     struct cpu_device *cpu = base_alloc(sizeof(*cpu));
     cpu->base.ops = &device_cpu_ops;
-    omp_set_num_threads((int)MAX(options->threads, 1u)); /* of the calling thread only */
+    cpu->threads = MAX(options->threads, 1u);
+    cpu_team_open(cpu->threads);
     if (cpu_dnnl_open(cpu, err)) {
         cpu_close(&cpu->base);
         return err->code;

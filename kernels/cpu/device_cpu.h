@@ -6,7 +6,9 @@
  * keeps it. Weights arrive and gradients leave in canonical layout; the blocked copies of a step
  * live in scratch memory. f32 only.
  *
- * Same bits on every repeat with the same number of threads. NaN goes through every operator.
+ * Same bits on every repeat with the same number of threads. The loops of our own give the same
+ * bits for any number; oneDNN's gradients of weights do not, as it sums a batch in one part a
+ * thread. NaN goes through every operator.
  * Thread  the number of OpenMP threads is set for the thread that opens the device; all calls
  *         come from it.
  * Errors  ERR_DEVICE: oneDNN's status, by name, and what was asked of it. */

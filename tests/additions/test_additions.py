@@ -25,16 +25,17 @@ BUILD = os.path.relpath(os.environ.get("STEADFAST_BUILD") or os.path.join(ROOT, 
 MAKE_S = 300
 TEST_S = 60
 
-# What each may touch beside tests/ and docs/: its room, and the table that names it. "new" files may be added, never changed.
+# What each may touch beside tests/ and docs/: files that it adds to its room, and the table that it adds a row to.
 ADDITIONS = {
-    "optimizer": {"new": ["psd/optim/*"], "table": ["psd/optim/*", "common/spec/*"]},
+    "optimizer": {"new": ["psd/optim/optim_*.c"], "table": ["common/spec/optimizer.h"]},
     "operator": {"new": ["models/graph/*", "kernels/ref/*"], "table": ["models/graph/*", "kernels/*/*"]},
-    "data_source": {"new": ["workerd/input/*"], "table": ["workerd/input/*", "common/spec/*"]},
-    "job_field": {"new": [], "table": ["common/spec/*"]},
-    "rpc": {"new": ["coordinatord/shell/*"], "table": ["proto/*", "coordinatord/shell/*"]},
-    "trainctl_command": {"new": ["trainctl/*"], "table": ["trainctl/*"]},
+    "data_source": {"new": ["workerd/input/input_*.c"],
+                    "table": ["workerd/input/input.[ch]", "common/spec/data_source.c", "common/spec/job_fields.c", "common/spec/job_spec.h"]},
+    "job_field": {"new": [], "table": ["common/spec/job_fields.c", "common/spec/job_spec.h"]},
+    "rpc": {"new": [], "table": ["proto/coord.proto", "proto/methods.h", "coordinatord/shell/coord_api.c"]},
+    "trainctl_command": {"new": ["trainctl/cmd_*.c"], "table": ["trainctl/ctl.h"]},
 }
-ANYWHERE = ["tests/unit/*", "tests/parity/*", "tests/golden/*", "docs/*"]
+ANYWHERE = ["tests/unit/*", "tests/parity/*", "tests/cluster/*", "tests/golden/*", "docs/*"]
 
 
 def fits(path, patterns):
@@ -69,15 +70,20 @@ class Patch:
                 [p for p in self.changed if not fits(p, may["table"] + ANYWHERE)])
 
     def programs(self):
-        """The test programs that it brings or extends, as folder/name."""
-        return [p[len("tests/"):-2] for p in self.added + self.changed if re.fullmatch(r"tests/(unit|parity)/test_\w+\.c", p)]
+        """The test programs that it brings or extends, as paths below the build or of the tree."""
+        touched = self.added + self.changed
+        found = [os.path.join(BUILD, p[:-2]) for p in touched if re.fullmatch(r"tests/(unit|parity)/test_\w+\.c", p)]
+        found += [p for p in touched if re.fullmatch(r"tests/cluster/test_\w+\.py", p)]
+        if any(p.startswith("tests/golden/") for p in touched):
+            found.append(os.path.join(BUILD, "tests/unit/test_golden"))
+        return found
 
 
-def tool(*argv, cwd, limit_s=60):
+def tool(*argv, cwd, limit_s=60, **more_env):
     """What it said. A failure carries its last lines."""
     env = {k: v for k, v in os.environ.items()
            if not k.startswith("GIT_") and k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
-    env["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.abspath(cwd))
+    env |= {"GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(cwd))} | more_env
     done = subprocess.run(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=limit_s, check=False)
     if done.returncode != 0:
@@ -115,9 +121,12 @@ def compiler():
 
 
 def objects(tree):
-    """Every object and when it was made."""
-    found = glob.glob(os.path.join(glob.escape(tree), BUILD, "obj", "**", "*.o"), recursive=True)
-    return {os.path.relpath(p, tree): os.stat(p).st_mtime_ns for p in found}
+    """Every object that has a source, and when it was made."""
+    top = os.path.join(tree, BUILD, "obj")
+    found = [os.path.relpath(p, top) for p in glob.glob(os.path.join(glob.escape(top), "**", "*.o"), recursive=True)]
+    # a build keeps the objects of sources that were removed
+    return {os.path.join(BUILD, "obj", p): os.stat(os.path.join(top, p)).st_mtime_ns for p in found
+            if os.path.exists(os.path.join(tree, p[:-2] + ".c"))}
 
 
 def apply_all(tree, patches):
@@ -137,7 +146,7 @@ def check_rebuilt(tree, before, patches):
     now = objects(tree)
     for path, made in now.items():
         depends = os.path.join(tree, path[:-2] + ".d")
-        if not os.path.exists(depends) or os.path.relpath(path, os.path.join(BUILD, "obj")).startswith("bench/"):
+        if os.path.relpath(path, os.path.join(BUILD, "obj")).startswith("bench/"):
             continue  # make tests does not build what measures
         with open(depends, encoding="utf-8") as f:
             used = set(f.read().replace("\\\n", " ").replace(":", " ").split())
@@ -151,7 +160,7 @@ def check_rebuilt(tree, before, patches):
 
 def results_of(tree, program):
     """The PASS and SKIP lines of one test program; a failure raises."""
-    said = tool(os.path.join(".", BUILD, "tests", program), cwd=tree, limit_s=TEST_S)
+    said = tool(os.path.join(".", program), cwd=tree, limit_s=TEST_S, STEADFAST_BUILD=os.path.join(tree, BUILD))
     passed = re.findall(r"^PASS \S+", said, flags=re.M)
     assert passed, f"{program} ran no test"
     return len(passed)
@@ -172,7 +181,8 @@ def build_and_run(tree, patches):
     tool("tests/lint/functions.sh", cwd=tree)
     yield "the_patched_tree_keeps_the_rooms_apart", ""
     for program in programs:
-        yield f"{os.path.basename(program)}_passes_in_the_patched_tree", f"{results_of(tree, program)} passed"
+        name = os.path.splitext(os.path.basename(program))[0]
+        yield f"{name}_passes_in_the_patched_tree", f"{results_of(tree, program)} passed"
 
 
 def main():
@@ -191,7 +201,7 @@ def main():
             patch = Patch(name)
             strays = patch.strays()
             assert not strays, f"it touches {', '.join(strays)}; may change {', '.join(may['table'])} and add {', '.join(may['new'])}"
-            assert patch.programs(), "it brings no test: want tests/unit/test_toy_NAME.c, or more in one that is there"
+            assert patch.programs(), f"it brings no test: want tests/unit/test_toy_{name}.c, or more in one that is there"
             patches.append(patch)
             say("PASS", title, ", ".join(patch.added + patch.changed))
         except FileNotFoundError:

@@ -99,11 +99,13 @@ static inline const size_t *case_node(struct op_case *c, enum op_kind op,
     return c->graph->nodes[c->graph->node_count - 1].out;
 }
 
-/* Runs the graph for one output; the caller frees it. Floats of the case's type. */
-static inline void *case_run(const struct op_case *c, const char *device_name, size_t output)
+/* Runs the graph for one output on that many threads; the caller frees it. Floats of the case's
+ * type. */
+static inline void *case_run_on(const struct op_case *c, const char *device_name, uint32_t threads,
+                                size_t output)
 {
     struct err err = {0};
-    struct device_options options = {.threads = 1};
+    struct device_options options = {.threads = threads};
     struct device *device = NULL;
     struct program *program = NULL;
     void *arena = NULL;
@@ -122,6 +124,11 @@ static inline void *case_run(const struct op_case *c, const char *device_name, s
     program_free(program);
     device_close(device);
     return outputs[output];
+}
+
+static inline void *case_run(const struct op_case *c, const char *device_name, size_t output)
+{
+    return case_run_on(c, device_name, 1, output);
 }
 
 #endif

@@ -266,7 +266,7 @@ TEST(a_process_that_may_have_no_descriptors_is_told_at_its_start)
         has_loop = code == ERR_OK;
         has_env = has_loop && (code = rpc_env_new(loop_uv(loop), &env, &err)) == ERR_OK;
         CHECK(setrlimit(RLIMIT_NOFILE, &all) == 0);
-        CHECK(has_env || code == ERR_IO);
+        CHECK(has_env || code == ERR_FULL); /* passes when somebody closes a file */
         CHECK(has_env || strstr(err.text, "ile")); /* "too many open files", by libuv or by libc */
         if (has_env)
             rpc_env_free(env);

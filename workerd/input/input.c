@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/spec/data_source.h"
+
 struct input {
     const struct input_source *source;
     void *state;
@@ -17,27 +19,32 @@ struct input {
     struct err load_err;
 };
 
-static const struct input_source *find_source(enum data_source source)
-{
-    switch (source) {
-    case DATA_IDX:
-        return &input_source_idx;
-    case DATA_SYNTHETIC:
-        return &input_source_synthetic;
-    case DATA_NONE:
-        return &input_source_none;
-    }
-    ASSERT(!"a data source without a row in the table");
-    return NULL;
-}
+static const struct input_source *const sources[DATA_SOURCE_COUNT] = {
+    [DATA_IDX] = &input_source_idx,
+    [DATA_SYNTHETIC] = &input_source_synthetic,
+    [DATA_NONE] = &input_source_none,
+};
 
 enum err_code input_open(const struct dataset_spec *spec, uint32_t num_classes, uint64_t seed,
                          uint32_t stream, struct input **ret_input, struct err *err)
 {
-    const struct input_source *source = find_source(spec->source);
-    struct input_shape shape = {0};
+    const struct input_source *source = sources[spec->source];
+    ASSERT(source); /* each source has a row */
+    struct data_shape size;
     void *state = NULL;
-    enum err_code code = source->open(spec, num_classes, seed, stream, &shape, &state, err);
+    enum err_code code =
+        data_source_measure(spec, stream == 0 ? "dataset" : "eval_dataset", &size, err);
+    if (code != ERR_OK)
+        return code;
+    struct input_shape shape = {
+        .records = size.records,
+        .channels = size.channels,
+        .height = size.height,
+        .width = size.width,
+        .example_elements =
+            source->has_images ? (size_t)size.channels * size.height * size.width : 0,
+    };
+    code = source->open(spec, &shape, num_classes, seed, stream, &state, err);
     if (code != ERR_OK)
         return code;
     ASSERT(shape.records > 0);

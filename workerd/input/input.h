@@ -28,7 +28,7 @@ struct input_shape {
     uint32_t channels;
     uint32_t height;
     uint32_t width;
-    size_t example_elements; /* channels * height * width; 0 for source none */
+    size_t example_elements; /* channels * height * width; 0 when there are no images */
 };
 
 /* stream tells apart two data sets of one job that are made from the seed (training 0, evaluation
@@ -51,9 +51,10 @@ MUST_CHECK enum err_code input_fill(struct input *input, const uint64_t *records
  */
 struct input_source {
     const char *name;
-    /* Cheap: fills the shape, makes the source's state. */
-    enum err_code (*open)(const struct dataset_spec *spec, uint32_t num_classes, uint64_t seed,
-                          uint32_t stream, struct input_shape *ret_shape, void **ret_state,
+    bool has_images;
+    /* Cheap: makes the source's state. The shape is what data_source_measure says of the spec. */
+    enum err_code (*open)(const struct dataset_spec *spec, const struct input_shape *shape,
+                          uint32_t num_classes, uint64_t seed, uint32_t stream, void **ret_state,
                           struct err *err);
     enum err_code (*load)(void *state, struct err *err); /* once */
     /* records[i] < shape.records */
@@ -64,5 +65,6 @@ struct input_source {
 extern const struct input_source input_source_idx;
 extern const struct input_source input_source_synthetic;
 extern const struct input_source input_source_none;
+/* A new one: its file, here, and a row in input.c. */
 
 #endif

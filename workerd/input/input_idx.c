@@ -26,52 +26,20 @@ static void close_idx(void *state)
     free(source);
 }
 
-/* How many records two headers and the job agree on. */
-static enum err_code agree(const struct dataset_spec *spec, const struct idx_header *images,
-                           const struct idx_header *labels, uint64_t *ret_records, struct err *err)
-{
-    if (images->count != labels->count)
-        return err_set(err, ERR_CORRUPT,
-                       "%s holds %" PRIu64 " labels, want %" PRIu64 " as %s has images",
-                       spec->labels, labels->count, images->count, spec->images);
-    if (spec->records > images->count)
-        return err_set(err, ERR_INVALID,
-                       "%s holds %" PRIu64 " records, want %" PRIu64 " as the job says",
-                       spec->images, images->count, spec->records);
-    *ret_records = spec->records ? spec->records : images->count;
-    return ERR_OK;
-}
-
-static enum err_code open_idx(const struct dataset_spec *spec, uint32_t num_classes, uint64_t seed,
-                              uint32_t stream, struct input_shape *ret_shape, void **ret_state,
-                              struct err *err)
+static enum err_code open_idx(const struct dataset_spec *spec, const struct input_shape *shape,
+                              uint32_t num_classes, uint64_t seed, uint32_t stream,
+                              void **ret_state, struct err *err)
 {
     (void)seed;
     (void)stream;
-    struct idx_header images;
-    struct idx_header labels;
-    uint64_t records = 0;
-    enum err_code code = idx_read_header(spec->images, IDX_IMAGES, &images, err);
-    if (code == ERR_OK)
-        code = idx_read_header(spec->labels, IDX_LABELS, &labels, err);
-    if (code == ERR_OK)
-        code = agree(spec, &images, &labels, &records, err);
-    if (code != ERR_OK)
-        return code;
+    (void)err;
     struct idx_source *source = base_alloc(sizeof(*source));
     source->images_path = base_strdup(spec->images);
     source->labels_path = base_strdup(spec->labels);
     source->num_classes = num_classes;
-    source->records = records;
+    source->records = shape->records;
     for (int i = 0; i < 256; i++)
         source->scaled[i] = (float)i / 255.0f;
-    *ret_shape = (struct input_shape){
-        .records = records,
-        .channels = 1,
-        .height = images.height,
-        .width = images.width,
-        .example_elements = images.record_bytes,
-    };
     *ret_state = source;
     return ERR_OK;
 }
@@ -114,6 +82,7 @@ static enum err_code fill_idx(const void *state, const uint64_t *records, uint32
 
 const struct input_source input_source_idx = {
     .name = "idx",
+    .has_images = true,
     .open = open_idx,
     .load = load_idx,
     .fill = fill_idx,

@@ -2,20 +2,16 @@
 /* input_none: no data. Batches have a size but no images, for jobs that measure everything else. */
 #include "workerd/input/input.h"
 
-static enum err_code open_none(const struct dataset_spec *spec, uint32_t num_classes, uint64_t seed,
-                               uint32_t stream, struct input_shape *ret_shape, void **ret_state,
-                               struct err *err)
+static enum err_code open_none(const struct dataset_spec *spec, const struct input_shape *shape,
+                               uint32_t num_classes, uint64_t seed, uint32_t stream,
+                               void **ret_state, struct err *err)
 {
+    (void)spec;
+    (void)shape;
     (void)num_classes;
     (void)seed;
     (void)stream;
     (void)err;
-    *ret_shape = (struct input_shape){
-        .records = spec->records ? spec->records : UINT64_MAX, /* max_steps ends the job */
-        .channels = 1,
-        .height = 1,
-        .width = 1,
-    };
     *ret_state = NULL;
     return ERR_OK;
 }

@@ -22,30 +22,20 @@ struct synthetic {
     size_t elements;
 };
 
-static enum err_code open_synthetic(const struct dataset_spec *spec, uint32_t num_classes,
-                                    uint64_t seed, uint32_t stream, struct input_shape *ret_shape,
-                                    void **ret_state, struct err *err)
+static enum err_code open_synthetic(const struct dataset_spec *spec,
+                                    const struct input_shape *shape, uint32_t num_classes,
+                                    uint64_t seed, uint32_t stream, void **ret_state,
+                                    struct err *err)
 {
     uint32_t classes = spec->num_classes ? spec->num_classes : num_classes;
-    if (classes > num_classes)
-        return err_set(err, ERR_INVALID, "dataset.num_classes: %u: want at most the model's %u",
+    if (classes == 0 || classes > num_classes)
+        return err_set(err, ERR_INVALID, "dataset.num_classes: %u: want 1 to the model's %u",
                        classes, num_classes);
-    if (spec->records == 0 || classes == 0)
-        return err_set(err, ERR_INVALID,
-                       "dataset.records: %llu: want at least 1 record and 1 class",
-                       (unsigned long long)spec->records);
     struct synthetic *source = base_alloc(sizeof(*source));
     source->seed = seed;
     source->stream = stream;
     source->num_classes = classes;
-    source->elements = (size_t)spec->channels * spec->height * spec->width;
-    *ret_shape = (struct input_shape){
-        .records = spec->records,
-        .channels = spec->channels,
-        .height = spec->height,
-        .width = spec->width,
-        .example_elements = source->elements,
-    };
+    source->elements = shape->example_elements;
     *ret_state = source;
     return ERR_OK;
 }
@@ -93,6 +83,7 @@ static enum err_code fill_synthetic(const void *state, const uint64_t *records, 
 
 const struct input_source input_source_synthetic = {
     .name = "synthetic",
+    .has_images = true,
     .open = open_synthetic,
     .load = load_synthetic,
     .fill = fill_synthetic,
