@@ -61,8 +61,12 @@ void core_ckpt_stop(struct core *core, struct job *job, enum err_code code, cons
 {
     struct ckpt_run *ckpt = &job->ckpt;
     if (ckpt->phase != CKPT_NONE) {
-        core_notice(core, job, "checkpoint %" PRIu64 " was not written: %s: %s", ckpt->number,
-                    err_name(code), text);
+        /* The first of a row, and where the reason becomes another one: a full disk under a
+         * checkpoint every few steps would push all else out of the notices. */
+        if (ckpt->failures++ == 0 || code != ckpt->failed_code)
+            core_notice(core, job, "checkpoint %" PRIu64 " was not written: %s: %s", ckpt->number,
+                        err_name(code), text);
+        ckpt->failed_code = code;
         struct core_act *act = core_act_add(core, CORE_ACT_ABORT_CKPT);
         act->job = job->number;
         act->number = ckpt->number;
@@ -124,6 +128,10 @@ void core_ckpt_published(struct core *core, struct job *job, uint64_t number, en
     }
     ckpt->phase = CKPT_NONE;
     ckpt->published_step = ckpt->step;
+    if (ckpt->failures > 1)
+        core_notice(core, job, "checkpoint %" PRIu64 " was written, after %u that were not", number,
+                    ckpt->failures);
+    ckpt->failures = 0;
     job->progress_ns = core->now_ns;
     core_job_add_ckpt(job, number, ckpt->step, path);
     struct core_record record = {.kind = CORE_REC_CKPT,

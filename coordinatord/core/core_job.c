@@ -219,8 +219,16 @@ static void check_finishing(struct core *core, struct job *job)
     bool wants_ckpt =
         job->spec->checkpoint.directory && job->ckpt.published_step != job->steps.acked_count;
     if (wants_ckpt && job->ckpt.phase == CKPT_NONE && !job->ckpt.is_wanted) {
-        /* Without it the weights would be gone with the job, so it does not end well without it. */
-        if (job->ckpt.final_tries >= FINAL_CKPT_TRIES) {
+        /* Without it the weights would be gone with the job, so it does not end well without it.
+         * What may pass (a full disk) is waited for as long as anything is: core_watch.c. */
+        bool may_pass = job->ckpt.failures > 0 && err_passes(job->ckpt.failed_code);
+        if (may_pass)
+            core_job_set_state(core, job, job->state,
+                               core_arena_text(core,
+                                               "the last checkpoint cannot be written (%s); tried "
+                                               "again each second",
+                                               err_name(job->ckpt.failed_code)));
+        if (job->ckpt.final_tries >= FINAL_CKPT_TRIES && !may_pass) {
             core_job_end(core, job, CORE_JOB_FAILED, ERR_IO,
                          "all steps are done, but the last checkpoint could not be written (see "
                          "the notices)");

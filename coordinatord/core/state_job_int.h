@@ -152,6 +152,8 @@ struct ckpt_run { /* core_ckpt.c */
     uint64_t last_step;   /* acknowledged count at the last begin */
     uint64_t last_number; /* newest number used in the directory */
     uint32_t final_tries; /* of the checkpoint at the end of the job */
+    uint32_t failures;    /* since the newest that was published */
+    enum err_code failed_code;
     uint64_t retry_ns;
     uint64_t published_step; /* acknowledged count in the newest published one; UINT64_MAX: none */
     uint64_t *requests;      /* clients waiting for the next publication */

@@ -31,6 +31,7 @@ struct story {
     uint64_t reply_job;
     bool is_open;
     uint64_t find_first; /* of the last CORE_ACT_FIND_CKPT */
+    uint64_t begun;      /* checkpoint of the last CORE_ACT_BEGIN_CKPT, not answered; 0: none */
 };
 
 static const char noop_json[] =
@@ -92,6 +93,9 @@ static void drain(struct story *story)
                 break;
             case CORE_ACT_FIND_CKPT:
                 story->find_first = act->number;
+                break;
+            case CORE_ACT_BEGIN_CKPT:
+                story->begun = act->number;
                 break;
             case CORE_ACT_OPEN:
                 story->is_open = true;
@@ -521,6 +525,64 @@ TEST(a_checkpoint_with_more_steps_than_the_job_is_not_resumed_from)
                            "holds, which the job "
                            "would resume from");
     ranges_done(&acked);
+    end(story);
+}
+
+/* A job that has done all its steps, and whose last checkpoint fails so many times, a second apart. */
+static uint64_t fail_last_ckpt(struct story *story, enum err_code code, int times)
+{
+    hello(story, 1, CORE_WORKER, "worker:0", 1);
+    hello(story, 2, CORE_SERVER, "ps:0", 1);
+    submit_ckpt(story, "last", 1, "/ckpt/x", false);
+    uint64_t job = story->reply_job;
+    core_on_ckpt_found(story->core, story->now_ns, job, ERR_NOT_FOUND, "", "", 0, NULL, NULL);
+    drain(story);
+    answer_orders(story, 2, NULL);
+    work(story, 1);
+    for (int i = 0; i < times && view_of(story, job).state == CORE_JOB_RUNNING; i++) {
+        CHECK(story->begun != 0);
+        uint64_t number = story->begun;
+        story->begun = 0;
+        core_on_ckpt_begun(story->core, story->now_ns, job, number, code, "as scripted");
+        drain(story);
+        for (uint64_t end_ns = story->now_ns + 1001 * MS; story->now_ns < end_ns;) {
+            story->now_ns += 100 * MS; /* with the beats that keep the members */
+            core_on_heartbeat(story->core, story->now_ns, 1, NULL, 0);
+            core_on_heartbeat(story->core, story->now_ns, 2, NULL, 0);
+            core_on_timer(story->core, story->now_ns);
+            drain(story);
+        }
+    }
+    return job;
+}
+
+static size_t notices_with(const struct core_job_view *view, const char *words)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < view->notice_count; i++)
+        count += strstr(view->notices[i], words) != NULL;
+    return count;
+}
+
+TEST(a_full_disk_under_the_last_checkpoint_is_waited_for_and_said_once)
+{
+    struct story *story = begin(1);
+    uint64_t job = fail_last_ckpt(story, ERR_FULL, 25);
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_RUNNING);
+    CHECK(strstr(view.reason, "the last checkpoint cannot be written (FULL)"));
+    CHECK_U64(notices_with(&view, "was not written: FULL: as scripted"), 1);
+    end(story);
+}
+
+TEST(a_last_checkpoint_that_cannot_be_written_for_good_fails_the_job_after_ten_tries)
+{
+    struct story *story = begin(1);
+    uint64_t job = fail_last_ckpt(story, ERR_IO, 25);
+    struct core_job_view view = view_of(story, job);
+    CHECK(view.state == CORE_JOB_FAILED);
+    CHECK(strstr(view.reason, "the last checkpoint could not be written"));
+    CHECK_U64(notices_with(&view, "was not written: IO"), 1);
     end(story);
 }
 
