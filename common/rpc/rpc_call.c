@@ -262,7 +262,7 @@ void rpc_call_arm(struct rpc_table *table, size_t method_index)
     call->call_ev.run = run_call;
     atomic_init(&call->users, 1); /* run_call's, with the stream's first reference */
     bool has_request = method->kind == RPC_UNARY || method->kind == RPC_SERVER_STREAM;
-    rpc_tag_release(&call->new_op);
+    tsan_release(&call->new_op);
     grpc_call_error error = grpc_server_request_registered_call(
         table->grpc, table->tags[method_index], &call->stream.grpc, &call->deadline,
         &call->metadata, has_request ? &call->payload : NULL, table->env->cq, table->env->cq,
@@ -391,7 +391,7 @@ void rpc_unknown_arm(struct rpc_table *table)
     unknown->end_op.on_complete = on_unknown_end;
     unknown->table = rpc_table_ref(table);
     grpc_call_details_init(&unknown->details);
-    rpc_tag_release(&unknown->new_op);
+    tsan_release(&unknown->new_op);
     grpc_call_error error =
         grpc_server_request_call(table->grpc, &unknown->grpc, &unknown->details, &unknown->metadata,
                                  table->env->cq, table->env->cq, &unknown->new_op);

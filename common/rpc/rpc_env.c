@@ -20,40 +20,6 @@
 
 #define FILES_AT_START 8 /* gRPC 1.51 takes 4, and aborts when it gets none */
 
-#if defined(__SANITIZE_THREAD__)
-#define HAS_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HAS_TSAN 1
-#endif
-#endif
-#ifndef HAS_TSAN
-#define HAS_TSAN 0
-#endif
-
-#if HAS_TSAN
-void __tsan_release(void *addr);
-void __tsan_acquire(void *addr);
-#endif
-
-void rpc_tag_release(void *tag)
-{
-#if HAS_TSAN
-    __tsan_release(tag);
-#else
-    (void)tag;
-#endif
-}
-
-void rpc_tag_acquire(void *tag)
-{
-#if HAS_TSAN
-    __tsan_acquire(tag);
-#else
-    (void)tag;
-#endif
-}
-
 void rpc_process_init(void)
 {
     /* A first touch of a fresh page costs more than moving its bytes through a socket: keep what
@@ -151,7 +117,7 @@ bool rpc_env_is_io(const struct rpc_env *env)
 
 void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_op *op)
 {
-    rpc_tag_release(op);
+    tsan_release(op);
     grpc_call_error error = grpc_call_start_batch(call, ops, count, op, NULL);
     ASSERT(error == GRPC_CALL_OK);
 }
@@ -196,7 +162,7 @@ static void *io_main(void *arg)
             return NULL;
         if (event.type == GRPC_QUEUE_TIMEOUT)
             continue;
-        rpc_tag_acquire(event.tag);
+        tsan_acquire(event.tag);
         struct rpc_op *op = event.tag;
         op->on_complete(op, event.success);
     }

@@ -35,6 +35,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/base/tsan.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/rpc_msg.h"
 
@@ -71,9 +72,6 @@ struct rpc_env {
 
 /* Starts a batch whose end comes back as op->on_complete on the io thread. */
 void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_op *op);
-/* Around the hand-over of a tag through gRPC, which TSan cannot see into. */
-void rpc_tag_release(void *tag);
-void rpc_tag_acquire(void *tag);
 /* Runs ev->run on the thread `where`: always later, from any thread. */
 void rpc_ev_post(struct rpc_env *env, enum rpc_where where, struct rpc_ev *ev);
 /* Same from the io thread, where an INLINE event runs at once. */

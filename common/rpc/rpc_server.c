@@ -155,7 +155,7 @@ static void start_drain(struct rpc_ev *ev)
                                      gpr_time_from_millis(server->options.grace_ms, GPR_TIMESPAN));
     rpc_listener_stop(server->listener);
     rpc_env_watch(env, &server->grace);
-    rpc_tag_release(&server->shutdown_op);
+    tsan_release(&server->shutdown_op);
     grpc_server_shutdown_and_notify(server->grpc, env->cq, &server->shutdown_op);
 }
 
@@ -212,7 +212,7 @@ void rpc_server_free(struct rpc_server *server)
         struct quick_stop stop = {.op.on_complete = on_quick_stop,
                                   .lock = PTHREAD_MUTEX_INITIALIZER,
                                   .done = PTHREAD_COND_INITIALIZER};
-        rpc_tag_release(&stop.op);
+        tsan_release(&stop.op);
         grpc_server_shutdown_and_notify(server->grpc, server->env->cq, &stop.op);
         pthread_mutex_lock(&stop.lock);
         while (!stop.is_done)

@@ -4,6 +4,8 @@
 
 #include <stdatomic.h>
 
+#include "common/base/tsan.h"
+
 /* libgomp's, which oneDNN is linked with. Declared here and called as they are: <omp.h> and
  * "#pragma omp" belong to the compiler, and Clang's would bring a second runtime with threads of its
  * own. */
@@ -26,20 +28,21 @@ struct team {
     _Atomic size_t done;
 };
 
-/* The counters also carry the order of memory: a thread sees the caller's data once it has a piece,
- * the caller sees a piece once it counts as done. libgomp orders them too, but out of the sight of
- * the thread sanitizer. */
+/* libgomp starts the threads after the caller's writes and the caller goes on after theirs, out of
+ * the thread sanitizer's sight. */
 static void take_pieces(void *arg)
 {
     struct team *team = arg;
+    tsan_acquire(team);
     for (;;) {
         size_t piece = atomic_fetch_add_explicit(&team->next, 1, memory_order_acq_rel);
         if (piece >= team->pieces)
-            return;
+            break;
         team->run(team->arg, team->units * piece / team->pieces,
                   team->units * (piece + 1) / team->pieces);
         atomic_fetch_add_explicit(&team->done, 1, memory_order_acq_rel);
     }
+    tsan_release(team);
 }
 
 void cpu_team_open(uint32_t threads)
@@ -58,6 +61,8 @@ void cpu_team_run(uint32_t threads, void (*run)(const void *arg, size_t first, s
     }
     struct team team = {.run = run, .arg = arg, .units = units, .pieces = pieces};
     atomic_store_explicit(&team.next, 0, memory_order_release);
+    tsan_release(&team);
     GOMP_parallel(take_pieces, &team, (unsigned)MIN((size_t)threads, pieces), 0);
+    tsan_acquire(&team);
     ASSERT(atomic_load_explicit(&team.done, memory_order_acquire) == pieces);
 }
